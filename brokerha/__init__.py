@@ -6,37 +6,37 @@
         db.update("main", "INSERT DATA { <urn:a> <urn:b> 1 }")
         db.query("main", "ASK { <urn:a> <urn:b> 1 }")                  # True
 
-`connect` gives a `Session`, a `Client` that reads its own writes (client/client.py); `errors` holds every error that
-is raised on purpose, on one page; the other names are for annotations. The folders, from the outside inwards; the docstring of each is its map:
+`connect` gives a `Session`, a `Client` that sees its own writes (client/client.py). `errors` holds every error that brokerha raises
+on purpose. The other names are for annotations. The folders, from the outside inwards; the docstring of each is its map:
 
     cli/            the command line; __main__.py: the same by ``python -m brokerha``
-    programs/       the names of the programs that stand on all of this
-    py.typed        says to type checkers that all of it is typed
+    programs/       names of the programs that are built on the rest
+    py.typed        marks the package as typed, for type checkers
     spark/          jobs on Spark over the log
-    doctor/         what is wrong with a machine, its broker and its nodes
+    doctor/         diagnosis of a machine, its broker and its nodes
     aio.py          the client for asyncio
     embedded.py     a whole cluster in one process
-    errors.py       the errors, for programs that name them
-    simulator/      the same in a simulated world
+    errors.py       all errors under one name, for programs that catch them
+    simulator/      whole clusters in a simulated world
     pipeline/       the log as data: rows, archives, reports
     deploying/      deployment files made from the cluster file
     http/           the front door of a node
-    nodes/          what one process holds, and the loop that drives it
+    nodes/          the parts of one process, and the loop that drives them
     log/            the durable record of a master
     transports/     the wire
     stores/         the data of a worker
-    client/         what programs import
-    local_reads/    reads of a door that go to workers of the same machine without the broker
-    ingress/        what comes from outside is judged before a parser sees it
-    ports/          what nodes need from the world
-    master/         CORE: one master, composed of the cores below; state machines that do no input or output
+    client/         the API that programs import
+    local_reads/    reads that a door sends to workers of its machine without the broker
+    ingress/        checks of outside input before a parser reads it
+    ports/          interfaces of a node to the world
+    master/         CORE: one master, composed of the cores below; state machines without input or output
     sync/           CORE: masters agree on one order
     transactions/   CORE: transactions over several stores, step by step
-    replication/    CORE: the agreed log reaches workers and backups
-    following/      CORE: bringing somebody along a log
-    model/          the words that all of them share
+    replication/    CORE: workers and backups receive the agreed log
+    following/      CORE: how a follower catches up with a log
+    model/          common types of all folders
 
-Importing this module loads none of them; names are looked up when they are first used.
+Importing this module loads none of them; a name is looked up at its first use.
 """
 
 from __future__ import annotations
@@ -79,15 +79,15 @@ _HOMES = {
     "brokerha.client.transactions": ("Committed", "Transaction"),
     "brokerha.model.ids": ("Xid",),
 }
-"""Where the names lie that are looked up when they are first used."""
+"""Home module of each name that is looked up at its first use."""
 
 
 def connect(address: str, *, timeout: float = 30.0, ack: str = "applied", apart: str = "wait") -> Session:
     """Connect to a cluster; close the result, or use it as a context manager.
 
-    ``address`` is ``http://host:port`` of any node (several, separated by commas, share the writes and stand in for each other), an ``amqp://`` URL
-    of the cluster's broker, or the path of a cluster file (``….toml``), whose broker is then used. ``timeout`` is in seconds
-    and, like ``ack`` and ``apart`` (client/client.py), holds for calls that do not say. Raises ConfigurationError for an address that is none of these.
+    ``address`` is ``http://host:port`` of any node (several, separated by commas, share the writes and replace each other), an
+    ``amqp://`` URL of the cluster's broker, or the path of a cluster file (``….toml``), whose broker is then used. ``timeout``
+    (seconds), ``ack`` and ``apart`` (client/client.py) are the defaults of calls. Raises ConfigurationError for any other address.
     """
     from brokerha.client.client import Session
 
@@ -95,7 +95,7 @@ def connect(address: str, *, timeout: float = 30.0, ack: str = "applied", apart:
 
 
 def _wire(address: object) -> Wire:
-    # A path, or nothing at all, is told as any other text.
+    # A path object, or None, gets the same error text as a wrong string.
     address = str(address)
     if address.startswith(("http://", "https://")):
         from brokerha.client.http_wire import HttpWire
@@ -130,7 +130,7 @@ def _wire_of_file(path: str) -> Wire:
     return _wire(",".join(urls))
 
 
-if not TYPE_CHECKING:  # A type checker would take every other name for one that is there.
+if not TYPE_CHECKING:  # A type checker would otherwise accept any name.
 
     def __getattr__(name: str) -> Any:
         for home, names in _HOMES.items():

@@ -1,6 +1,6 @@
 """The program: ``brokerha``, and ``python -m brokerha``.
 
-Loading it takes a while. Until then Ctrl-C ends it as it ends any other program, without a traceback.
+Loading takes a while. Until then Ctrl-C ends it like any other program, without a traceback.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 
-# One that is ignored, as below nohup, stays so.
+# An ignored SIGINT, as under nohup, stays ignored.
 _is_interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
 if _is_interruptible:
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -9,9 +9,10 @@
         async for message in db.consume("inbox", wait=5):
             await message.transaction.put("seen", message.id, b"")
 
-A write takes no thread: it is handed to the wire and awaited, so any number may be under way (the wire refuses more than 100,000). Everything else
-runs in a pool of threads, `connect(..., threads=32)`: so many reads and steps of transactions at once; more wait for a
-thread. A consumer has a thread of its own, and so has each `accept` that is under way, up to 1,000. To stop waiting for a call, by `asyncio.timeout` or a cancellation, does not call back what was sent. Use it from one event loop.
+A write takes no thread: it is handed to the wire and awaited, so any number can be open (the wire refuses more than 100,000). All
+other calls run in a pool of threads, `connect(..., threads=32)`, which limits concurrent reads and transaction steps; further calls
+wait. A consumer has a thread of its own, and so has each `accept`, up to 1,000. A timeout or cancellation ends only the wait for a
+call; the request is still carried out. Use a session from one event loop.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from brokerha.model.requests import Reply
 
 THREADS = 32
 WAITING_THREADS = 1000
-"""For calls of `accept`: none of them keeps others from a thread. They are made when they are needed."""
+"""Threads for `accept`, so that it does not block other calls. They are made on demand."""
 STEP_S = 1.0
-"""So long one step of a transaction waits for messages: it cannot be broken off, and the end of the transaction waits for it."""
+"""Longest wait for messages in one step of a transaction: a step cannot be interrupted, and the end must wait for it."""
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -52,7 +53,7 @@ Result = TypeVar("Result")
 def _awaited(
     method: Callable[Concatenate[Any, Arguments], Result],
 ) -> Callable[Concatenate[Any, Arguments], Coroutine[Any, Any, Result]]:
-    """The same method, carried out in a thread."""
+    """Return an async method that runs ``method`` in a thread."""
 
     @functools.wraps(method)
     async def call(self: Any, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
@@ -65,7 +66,7 @@ def _awaited(
 def _written(
     method: Callable[Concatenate[Any, Arguments], Written],
 ) -> Callable[Concatenate[Any, Arguments], Coroutine[Any, Any, Written]]:
-    """The same method, which hands a write in; its reply is awaited without a thread."""
+    """Return an async method that hands a write in with ``method`` and awaits its reply without a thread."""
 
     @functools.wraps(method)
     async def call(self: Any, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Written:
@@ -78,7 +79,7 @@ def _written(
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[ThreadPoolExecutor]:
-    """A thread that ends with what it does last; nobody waits for that."""
+    """Yield a pool of one thread. Nobody waits for its last task to end."""
     own = ThreadPoolExecutor(1, thread_name_prefix="brokerha consumer")
     try:
         yield own
@@ -87,14 +88,14 @@ def _one_thread() -> Iterator[ThreadPoolExecutor]:
 
 
 class _InThreads:
-    """Something whose methods are carried out in threads."""
+    """An object whose methods run in threads."""
 
     _of: Any
 
     def __init__(self, pool: ThreadPoolExecutor, waiting: ThreadPoolExecutor | None = None) -> None:
         self._pool = pool
         self._waiting = waiting or pool
-        """For who waits for messages, which may take long."""
+        """For calls that wait for messages, which can take long."""
 
     async def _run(self, work: Callable[[], Result], pool: ThreadPoolExecutor | None = None) -> Result:
         try:
@@ -104,13 +105,13 @@ class _InThreads:
         return await asyncio.wrap_future(future)
 
     async def _each(self, found: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
-        """What an iterator gives, each in a thread."""
+        """Yield the items of an iterator, each read in a thread."""
         while (piece := await self._run(functools.partial(next, found, None))) is not None:
             yield piece
 
 
 class _Writing(Session):
-    """A session whose `write` hands in and gives what is to be awaited; whatever is made of `write` does the same."""
+    """A session whose `write` hands in and returns an awaitable; so do all methods that call `write`."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session.wire, session.timeout, session.ack, session.apart)
@@ -125,7 +126,7 @@ class _Writing(Session):
         key: TxId = "",
         apart: str | None = None,
     ) -> Any:
-        """One transaction of any operations."""
+        """Hand in one transaction of any operations."""
         if self._session.branch is not None:
             raise InvalidRequest("a two-phase transaction takes its writes by itself: use brokerha.connect for it")
         return self._reply(*self.handed_in(operations, ack, timeout, key, apart))
@@ -141,7 +142,7 @@ class _Writing(Session):
 
 
 class AsyncTransaction(_InThreads):
-    """`Transaction`, to be awaited; for ``async with``, one call at a time."""
+    """`Transaction` with async methods; for ``async with``, one call at a time."""
 
     def __init__(self, transaction: Transaction, pool: ThreadPoolExecutor, waiting: ThreadPoolExecutor | None = None) -> None:
         super().__init__(pool, waiting)
@@ -149,7 +150,7 @@ class AsyncTransaction(_InThreads):
         self._turn = threading.Lock()
 
     async def _run(self, work: Callable[[], Result], pool: ThreadPoolExecutor | None = None) -> Result:
-        """One after the other: who stopped waiting for a step has not ended it."""
+        """Run steps one after the other: a cancelled call does not end its step."""
         return await super()._run(functools.partial(self._in_turn, work), pool)
 
     def _in_turn(self, work: Callable[[], Result]) -> Result:
@@ -158,14 +159,14 @@ class AsyncTransaction(_InThreads):
 
     @property
     def txid(self) -> TxId:
-        """Its id, once it has begun."""
+        """The transaction id, after the begin."""
         return str(self._of.txid)
 
     async def __aenter__(self) -> Self:
         try:
             await self._run(self._of.__enter__)
         except asyncio.CancelledError:
-            # It may begin all the same, and nobody would end it. A connection that was closed meanwhile has done so.
+            # It can begin nevertheless, and must be ended. If the connection was closed meanwhile, closing has ended it.
             with contextlib.suppress(RuntimeError):
                 self._pool.submit(self._in_turn, self._of.abandon)
             raise
@@ -175,7 +176,7 @@ class AsyncTransaction(_InThreads):
         await self._run(functools.partial(self._of.__exit__, kind, error, trace))
 
     async def accept(self, queue: str, count: int | None = None, *, wait: float = 0.0, bodies: bool = True) -> Any:
-        """As `Transaction.accept`: a message or None; with ``count`` a list. Who stops waiting is free of it after `STEP_S`."""
+        """As `Transaction.accept`: a message or None; with ``count`` a list. A cancelled wait ends after `STEP_S`."""
         counted = () if count is None else (count,)
         clock = asyncio.get_running_loop().time
         until_s = clock() + wait
@@ -220,17 +221,17 @@ class AsyncTransaction(_InThreads):
 
 
 class AsyncConsumed(NamedTuple):
-    """A message on its way through the body of a loop."""
+    """A message in the body of a `consume` loop."""
 
     id: str
     content_type: str
     body: bytes
     transaction: AsyncTransaction
-    """It commits when the body ends."""
+    """Commits when the body ends."""
 
 
 class AsyncSession(_InThreads):
-    """`Session`, to be awaited; see the head of the module."""
+    """`Session` with async methods; see the head of the module."""
 
     def __init__(self, session: Session, threads: int = THREADS) -> None:
         if threads < 1:
@@ -249,8 +250,8 @@ class AsyncSession(_InThreads):
         await self.close()
 
     async def close(self) -> None:
-        """Settle what is under way as far as possible and disconnect. Idempotent."""
-        # A thread of its own: those of the pool may all wait for somebody.
+        """Finish open calls as far as possible, then disconnect. Idempotent."""
+        # A separate thread, because all threads of the pool can be waiting.
         await asyncio.to_thread(self._of.close)
         for pool in (self._pool, self._waiting):
             pool.shutdown(wait=False, cancel_futures=True)
@@ -282,7 +283,7 @@ class AsyncSession(_InThreads):
         raise AssertionError("unreachable")
 
     async def accept(self, queue: str, count: int | None = None, *, wait: float = 0.0, timeout: float | None = None) -> Any:
-        """As `Session.accept`: a message or None; with ``count`` a list. Once nobody waits for it, it takes nothing more."""
+        """As `Session.accept`: a message or None; with ``count`` a list. After a cancellation it takes no more messages."""
         most, unwanted = 1 if count is None else count, threading.Event()
         try:
             take = functools.partial(self._of.take, queue, most, wait, timeout, unwanted)
@@ -300,14 +301,12 @@ class AsyncSession(_InThreads):
     async def consume(
         self, queue: str, *, count: int | None = None, wait: float | None = None, timeout: float | None = None
     ) -> AsyncGenerator[AsyncConsumed, None]:
-        """As `Session.consume`, for ``async for``. After a ``break`` the message goes back when the iterator is closed:
-        at once with `contextlib.aclosing`, else when nothing refers to it any more.
-        """
+        """As `Session.consume`. After a ``break``, closing (`contextlib.aclosing`) or garbage collection puts the message back."""
         if count is not None and count < 1:
             raise InvalidRequest(f"count is a number from 1 on, not {count}")
         loop, done, idle_s = asyncio.get_running_loop(), 0, wait or 0.0
         until_s = loop.time() + idle_s
-        # One thread, so that what a consumer that was cancelled waited for is put back once it comes.
+        # One thread for all calls, so that a message that arrives after a cancellation is put back.
         with _one_thread() as own:
             while count is None or done < count:
                 left_s = WAIT_SLICE_S if wait is None else max(0.0, until_s - loop.time())
@@ -321,7 +320,7 @@ class AsyncSession(_InThreads):
                         inside = AsyncTransaction(transaction, self._pool, self._waiting)
                         yield AsyncConsumed(found.id, found.content_type, found.body, inside)
                         is_waiting = True
-                        # Commits, and gives another one only where that was aborted.
+                        # This commits, and returns another message only after an aborted commit.
                         found = await loop.run_in_executor(own, next, messages, None)
                         done += transaction.committed is not None
                         until_s = loop.time() + idle_s
@@ -384,5 +383,5 @@ class AsyncSession(_InThreads):
 def connect(
     address: str, *, timeout: float = 30.0, ack: str = "applied", apart: str = "wait", threads: int = THREADS
 ) -> AsyncSession:
-    """As `brokerha.connect`; close the result, or use it with ``async with``. Raises ConfigurationError. Waits for nobody."""
+    """As `brokerha.connect`; close the result, or use it with ``async with``. Raises ConfigurationError. Does not block."""
     return AsyncSession(brokerha.connect(address, timeout=timeout, ack=ack, apart=apart), threads)

@@ -1,12 +1,12 @@
-"""A whole cluster inside your program: the same nodes, the same wire format, no other process.
+"""A whole cluster inside your program: the same nodes and wire format, without another process.
 
     with EmbeddedCluster("cluster.toml") as cluster:
         db = cluster.client("m1")
         db.put("prices", b"sku-1", b"9.90")
 
-With ``embedded://`` as broker the nodes talk through an in-process transport; with an AMQP address they talk through that
-broker although they live in one process. Nodes can be stopped and started again one by one, on their own data, which is
-how the demonstration shows that nothing is lost.
+With ``embedded://`` as broker the nodes use an in-process transport. With an AMQP address they use that broker, although they live
+in one process. Nodes can be stopped and restarted one by one on their own data; the demonstration shows this way that no data is
+lost.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class EmbeddedCluster:
     """All nodes of a cluster file in this process."""
 
     def __init__(self, config: ClusterConfig | str | Path) -> None:
-        """``config``: the path of a cluster file, or what was read from one. Raises ConfigurationError."""
+        """``config``: the path of a cluster file, or its parsed form. Raises ConfigurationError."""
         self.config = config if isinstance(config, ClusterConfig) else load_config(Path(config), os.environ)
         if not structlog.is_configured():
-            # Standard output is the program's own. It may put another stream in place of the other one.
+            # Standard output belongs to the program, which can also replace standard error.
             structlog.configure(logger_factory=lambda *_names: structlog.PrintLogger(sys.stderr))
         self.masters: dict[NodeId, MasterNode] = {}
         """Masters without backups."""
@@ -54,7 +54,7 @@ class EmbeddedCluster:
         self.workers: dict[NodeId, WorkerNode] = {}
 
     def start(self) -> None:
-        """Start every node; when one cannot start, those that did are stopped and the error is raised."""
+        """Start every node; when one cannot start, stop the started ones and raise its error."""
         try:
             for worker in self.config.workers:
                 self.start_node(worker.id)
@@ -68,7 +68,7 @@ class EmbeddedCluster:
         return [process for master in self.config.masters for process in self.config.processes_of(master.id)]
 
     def start_node(self, node_id: NodeId) -> None:
-        """Start one node on its own data; nothing happens when it runs already."""
+        """Start one node on its own data; do nothing when it runs."""
         if node_id in self.masters or node_id in self.processes or node_id in self.workers:
             return
         if node_id in self._process_ids():
@@ -86,7 +86,7 @@ class EmbeddedCluster:
             raise ConfigurationError(message)
 
     def stop_node(self, node_id: NodeId) -> None:
-        """Stop one node; nothing happens when it does not run."""
+        """Stop one node; do nothing when it does not run."""
         master = self.masters.pop(node_id, None) or self.processes.pop(node_id, None)
         node = master or self.workers.pop(node_id, None)
         if node is not None:
@@ -105,11 +105,11 @@ class EmbeddedCluster:
         self.stop()
 
     def client(self, *master_ids: NodeId) -> Client:
-        """A client of these masters (all of them when none is named); the first that can take a write gets it."""
+        """Return a client of these masters, or of all; the first one that can take a write gets it."""
         return Client(FrontWire(self, master_ids or tuple(m.id for m in self.config.masters)))
 
     def fronts(self, master_ids: Sequence[NodeId]) -> Iterator[Front]:
-        """The primaries of these masters, in that order, as far as they run."""
+        """Yield the running primaries of these masters, in that order."""
         for master_id in master_ids:
             if master_id in self.masters:
                 yield self.masters[master_id]
@@ -118,7 +118,7 @@ class EmbeddedCluster:
 
 
 GRACE_S = 5.0
-"""How much longer than its time a step of a transaction is waited for; the node answers by itself."""
+"""Extra time to wait for a transaction step; the node answers in time by itself."""
 
 
 class FrontWire:
@@ -145,9 +145,7 @@ class FrontWire:
     def submit(
         self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int, apart: str = WAIT
     ) -> list[Future[Reply]]:
-        """Hand writes to the first running master; what a master leaves open that stops, or is
-        not primary any more, goes to the next.
-        """
+        """Hand writes to the first running master; the next one gets those that it leaves open when it stops or is demoted."""
         return [self._submit(txid, body, level, copies, timeout_ms, apart) for txid, body in writes]
 
     def _submit(self, txid: TxId, body: bytes, level: str, copies: int, timeout_ms: int, apart: str) -> Future[Reply]:
@@ -158,7 +156,7 @@ class FrontWire:
             try:
                 inner = self._front().submit(body, txid, level, copies, timeout_ms, apart)
             except NotReady as error:
-                # Unknown only where a master had it before.
+                # The outcome is unknown only if an earlier master had the write.
                 again(left, earlier or Reply(0, txid, REFUSED, 0, "NotReady", str(error)))
             except BrokerhaError as error:
                 complete(answer, error)
@@ -169,7 +167,7 @@ class FrontWire:
             if reply.status == UNKNOWN and ("stopping" in reply.reason or "not primary" in reply.reason):
                 again(left, reply)
             elif earlier and reply.status == REFUSED and not isinstance(error_named(reply.error, ""), InvalidRequest):
-                # What this master refuses for now says nothing of what the one before may have taken in.
+                # A temporary refusal says nothing about the earlier master, which can have taken the write in.
                 again(left, earlier)
             else:
                 complete(answer, reply)
@@ -186,12 +184,12 @@ class FrontWire:
         return answer
 
     def read(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int) -> Future[ReadOutcome]:
-        """Read through the first running master, inside of a transaction through the one that has it."""
+        """Read through the first running master; inside a transaction through the transaction's master."""
         arguments = dict(arguments)
         return self._front(arguments.pop("node", "")).read(kind, name, arguments, min_lsn, timeout_ms)
 
     def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
-        """Cluster questions."""
+        """Ask a question about the cluster."""
         if what == "transactions":
             return self._rows(timeout_ms)
         front = self._front(str(arguments.get("node", "")))
@@ -201,11 +199,11 @@ class FrontWire:
         return questions.answer(front, what, {**arguments, "timeout_ms": timeout_ms})
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no connections."""
 
 
 def serve(config: ClusterConfig) -> int:
-    """Run the whole cluster in this process with its HTTP fronts until SIGTERM or SIGINT; returns the exit code."""
+    """Run the whole cluster in this process with its HTTP fronts until SIGTERM or SIGINT; return the exit code."""
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

@@ -1,4 +1,4 @@
-"""Every error that brokerha raises on purpose, for programs that use it: ``from brokerha.errors import Aborted``. Their home, with a tree of them, is model/errors.py."""
+"""All errors that brokerha raises on purpose: ``from brokerha.errors import Aborted``. model/errors.py has their tree."""
 
 from brokerha.model.errors import (
     Aborted,

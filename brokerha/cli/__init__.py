@@ -1,16 +1,16 @@
-"""The command line: what operators, scripts and supervisors call.
+"""The command line, for operators, scripts and supervisors.
 
-    common/      what commands share: which cluster, options, input and output, exit codes
-    data/        commands that read and write what a cluster holds
-    cluster/     commands that look at a cluster, and that change who takes part in it
+    common/      shared parts of commands: the choice of the cluster, options, input and output, exit codes
+    data/        commands that read and write the content of a cluster
+    cluster/     commands that inspect a cluster, or change its members
     machine/     commands about one machine: nodes in the foreground, deployment files, diagnosis, the simulator
     backup/      backups, restoring, and replaying lines of the log
     pipeline/    ``brokerha pipeline``: the jobs that run on Spark
-    demo/        ``brokerha demo``: a whole cluster that loses nodes on the way
-    bench/       ``brokerha bench``: what a cluster does, beside what the broker does alone
-    reference/   what is made from the commands themselves: reference pages, JSON schemas
+    demo/        ``brokerha demo``: a whole cluster that loses nodes during the demonstration
+    bench/       ``brokerha bench``: performance of a cluster, compared with the broker alone
+    reference/   reference pages and JSON schemas, made from the commands themselves
 
-    main.py      the program, and the one place where errors become a line and an exit code
+    main.py      the program, and the only place where errors become a line and an exit code
 
-Commands are thin: they parse, call, and write. What is heavy is imported inside of the functions that need it.
+Commands are thin: they parse, call, and write. Slow imports are inside the functions that need them.
 """

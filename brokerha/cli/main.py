@@ -1,7 +1,7 @@
-"""The command ``brokerha``: all subcommands, and the one place where an error becomes a line and an exit code.
+"""The command ``brokerha``: all subcommands, and the only place where an error becomes a line and an exit code.
 
-Commands are functions that return an exit code (None is 0). What is heavy (client, broker library, tables) is imported
-inside of the commands that need it, so that ``brokerha --help`` and tab completion stay fast.
+Commands are functions that return an exit code (None is 0). Slow imports (client, broker library, tables) are inside the commands
+that need them, so that ``brokerha --help`` and tab completion stay fast.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ COMMANDS = (
     bench.bench,
 )
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-"""What writing says where the output goes to a file."""
+"""Errors of a write when the output goes to a full disk."""
 DEFAULTS: dict[Callable[..., Any], dict[str, Any]] = {
     status.status: {"timeout_s": 5.0},
     pipeline_audit.audit: {"timeout_s": 60.0},
 }
-"""Options of these commands that have other defaults than in the rest."""
+"""Options whose default differs for these commands."""
 GROUPS = {
     "init": init.app,
     "log": log.app,
@@ -128,8 +128,8 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code. Never raises for what the outside world can cause."""
-    # Started with closed outputs: what is said is for nobody, and must not land in the first file or socket that is opened.
+    """Run one command and return its exit code. Never raises for errors of the outside world."""
+    # With closed outputs, text must not land in the first file or socket that is opened.
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     try:
         code = _made()(args=arguments, prog_name=PROGRAM, standalone_mode=False)
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_of_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C came before it: what is cut off then, as a job on Spark, may fail while it is cleared away."""
+    """Tell whether Ctrl-C came first: an interrupted job, for example on Spark, can fail during its cleanup."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
@@ -171,18 +171,18 @@ def _nowhere() -> TextIO:
 
 
 def _drop_output() -> None:
-    """Nobody can have it any more; what is still in the buffer must not raise again at exit."""
+    """Discard the output, so that the rest of the buffer does not raise again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @functools.cache
 def _made() -> Any:
-    """The command with all those below it; a program that runs several waits for it once."""
+    """Return the command with its subcommands; cached, because building it takes time."""
     return typer.main.get_command(app)
 
 
 def _usage(error: typer.TyperException) -> int:
-    """One line about a wrong command line; the help of the command when there was nothing at all."""
+    """Print one line about a wrong command line, or the help when the command line is empty."""
     text = error.format_message().strip()
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else PROGRAM

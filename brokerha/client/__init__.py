@@ -1,28 +1,28 @@
-"""What programs import to use a cluster: one `Client`, whatever wire leads to it.
+"""The client API that programs import: one `Client` for every wire.
 
-    client.py       Client: update, load, put, delete, status, tpc_begin to tpc_recover (PEP 249); Session: reads its own writes
-    reads.py        query, get, range, size, queue: of a client, and inside of a transaction
+    client.py       Client: update, load, put, delete, status, tpc_begin to tpc_recover (PEP 249); Session: sees its own writes
+    reads.py        query, get, range, size, queue: for a client, and inside a transaction
     transactions.py Transaction: several stores at once, step by step, at one master
-    calls.py        what every call goes through: its time, its transaction id, its wire; writes, transactions, queues
-    arguments.py    which argument is of a wrong type, by the annotations of public methods
+    calls.py        the common path of every call: its timeout, transaction id and wire; writes, transactions, queues
+    arguments.py    check of argument types, by the annotations of public methods
     pipeline.py     many writes at once, bounded, in order
-    large.py        LargeTransaction: far more than one message holds, in parts
+    large.py        LargeTransaction: far more than fits into one message, in parts
     exporting.py    all keys of a range at one moment
-    loading.py      long RDF input as transactions of bounded size; lines of N-Triples and N-Quads: blank node labels, a graph for triples
-    results.py      results of queries as Python values
-    outcomes.py     what a reply means: written, or which error
+    loading.py      RDF of any length as transactions of bounded size; lines of N-Triples and N-Quads
+    results.py      query results as Python values
+    outcomes.py     meaning of a reply: written, or which error
     http_wire.py    Wire over HTTP: reads and questions
-    http_lane.py    its writes: ordered batches, sent again until they are answered or their time is over
-    http_connections.py connections kept for the next request, and as who they speak, from the environment
-    http_nodes.py   which of several nodes is asked, or all of them, and what their answers mean
-    http_requests.py    which request over HTTP is which read, step of a transaction, command of an operator, question
+    http_lane.py    writes over HTTP: ordered batches, sent again until they are answered or time out
+    http_connections.py pool of HTTP connections, and credentials from the environment
+    http_nodes.py   choice of a node to ask, questions to all nodes, and the meaning of their answers
+    http_requests.py the HTTP request of each read, transaction step, operator command and question
 
     Client ---> Wire.submit(list of (transaction id, body)) ---> future of Reply for each
            ---> Wire.read(kind, name, arguments)            ---> future of the result
            ---> Wire.ask(what, arguments)                   ---> plain data
 
-Every call has a deadline. A write keeps its transaction id however often it is sent, so it is applied at most once; when the
-deadline passes first the caller gets OutcomeUnknown with that id, and may ask for it or send the same again.
+Every call has a deadline. A write keeps its transaction id when it is sent again, so it is applied at most once. When the deadline
+passes first, the caller gets OutcomeUnknown with that id. It can ask for the outcome or send the write again.
 """
 
 from brokerha.client.client import Client, Session

@@ -1,4 +1,4 @@
-"""Which argument is of a wrong type: what public methods of the client say instead of an error from deep inside.
+"""Check of argument types: public methods of the client name a wrong argument instead of failing deep inside.
 
     @checked
     class Reads:
@@ -6,8 +6,8 @@
 
     reads.get(None, "k")          InvalidRequest: get: table is text, not None
 
-Annotations are the only list of what fits. They are looked at when a call has failed, so one that succeeds costs nothing more; a generator, which
-begins later, is looked at before.
+Annotations are the only list of allowed types. They are checked after a call has failed, so a successful call costs nothing. A
+generator starts later, so its arguments are checked first.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _FITS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "dict": ("a dict", lambda value: isinstance(value, Mapping)),
     "Callable": ("a function", callable),
 }
-"""By the name in an annotation: what a person calls it, and whether a value is one. What is not here fits always."""
+"""By the name in an annotation: its word for people, and a test of a value. Types that are not listed always fit."""
 
 
 def checked(kind: type[Kind]) -> type[Kind]:
-    """The same class, whose public methods name the argument that is of a wrong type."""
+    """Return the same class, whose public methods name an argument of a wrong type."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
             setattr(kind, name, naming(method))
@@ -68,7 +68,7 @@ def checked(kind: type[Kind]) -> type[Kind]:
 
 
 def naming(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The same function; raises InvalidRequest that names the argument that is of a wrong type."""
+    """Return the same function; it raises InvalidRequest with the name of an argument of a wrong type."""
     is_late = inspect.isgeneratorfunction(function)
 
     @functools.wraps(function)
@@ -86,12 +86,12 @@ def naming(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]
 
 
 def _misfit(function: Callable[..., Any], given: tuple[Any, ...], named: Mapping[str, Any]) -> str:
-    """The first argument that its annotation does not allow; empty when there is none."""
+    """Describe the first argument that does not fit its annotation; empty when all fit."""
     signature = inspect.signature(function)
     try:
         bound = signature.bind(*given, **named)
     except TypeError:
-        # Python says by itself which one is missing, or too much.
+        # Python itself names a missing argument, or one too many.
         return ""
     for name, value in bound.arguments.items():
         parameter = signature.parameters[name]
@@ -107,6 +107,6 @@ def _misfit(function: Callable[..., Any], given: tuple[Any, ...], named: Mapping
 
 
 def _name(function: Callable[..., Any]) -> str:
-    """Of a class, where the function makes one."""
+    """Return the name of a function, or of the class that it makes."""
     path = function.__qualname__.split(".")
     return path[-2] if path[-1] == "__init__" else path[-1]

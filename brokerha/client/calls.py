@@ -1,10 +1,10 @@
-"""What every call of a client goes through: its time, its transaction id, its wire; and writes, transactions and queues.
+"""The common path of every call of a client: its timeout, transaction id and wire; writes, transactions and queues.
 
-accept     takes messages in a transaction of its own: at most once, because what fails afterwards does not bring them back
-consume    yields each message inside of a transaction that commits when the body of the loop ends: at least once
+accept     takes messages in a transaction of its own: at most once, because a later failure does not bring them back
+consume    yields each message inside a transaction that commits when the body of the loop ends: at least once
 
 for message in db.consume("inbox"):
-    message.transaction.put("seen", message.id, b"")        # takes place together with taking the message
+    message.transaction.put("seen", message.id, b"")        # commits together with taking the message
 """
 
 from __future__ import annotations
@@ -45,61 +45,61 @@ from brokerha.ports.front import ReadOutcome
 from brokerha.ports.wire import Wire
 
 GRACE_S = 5.0
-"""How much longer than its deadline a call waits for the wire, which answers by itself when it is healthy."""
+"""Extra time that a call waits for the wire beyond its deadline; a healthy wire answers earlier."""
 TIMEOUT_MOST_S: Final = 30 * 86_400
-"""RabbitMQ closes the connection over a message that is to expire after more than 49 days."""
+"""RabbitMQ closes the connection over a message with an expiration of more than 49 days."""
 Result = TypeVar("Result")
 TAKEN_AT_S: Final = 2.0
-"""So long the master that gave the last messages has for its answer, before another one is asked."""
+"""Time in which the master of the last messages must answer before another one is asked."""
 ABORTS_LIMIT: Final = 5
-"""So often in a row another one may take the same message before that is told to the caller."""
+"""Most lost races for the same message in a row before the caller gets the error."""
 
 
 class Consumed(NamedTuple):
-    """A message on its way through the body of a loop."""
+    """A message in the body of a `consume` loop."""
 
     id: str
     content_type: str
     body: bytes
     transaction: Transaction
-    """It commits when the body ends."""
+    """Commits when the body ends."""
 
 
 @checked
 class Calls(Reads):
-    """One program's connection: its time, its ids, its wire; reads, writes, transactions and queues go through here."""
+    """One program's connection: its timeout, ids and wire; the path of all reads, writes, transactions and queues."""
 
     branch: Transaction | None = None
-    """The two-phase transaction that calls belong to now (`Client.tpc_begin`)."""
+    """The current two-phase transaction, to which calls belong (`Client.tpc_begin`)."""
     is_prepare_refused = False
-    """Whether the last one ended with its prepare, and its coordinator may still roll it back."""
+    """True when the last two-phase transaction ended in its prepare, so its coordinator can still roll it back."""
 
     def __init__(self, wire: Wire, timeout: float = 30.0, ack: str = "applied", apart: str = WAIT) -> None:
         parse_ack(ack)
         self._wire = wire
         self._process = os.getpid()
         self.timeout = self.seconds(timeout)
-        """Seconds that a call may take which does not say."""
+        """Default timeout of a call, in seconds."""
         self.ack = ack
-        """Level of writes that do not say."""
+        """Default level of a write."""
         self.apart = parse_apart(apart)
-        """What writes that do not say want at a master that is apart: ``wait`` or ``refuse``."""
+        """Default of writes for a master that is apart: ``wait`` or ``refuse``."""
         self.token = secrets.token_hex(8)
-        """Names this connection to the masters: a transaction that is in use belongs to it."""
+        """Name of this connection for the masters: a transaction that is in use belongs to it."""
         self.transactions: set[Transaction] = set()
-        """Begun through this connection and not over; `close` rolls them back."""
+        """Open transactions of this connection; `close` rolls them back."""
         self._numbers = itertools.count(1)
         self._taken_at: NodeId = ""
-        """The master that gave messages last."""
+        """The master that gave the last messages."""
 
     @property
     def wire(self) -> Wire:
-        """The way to the cluster."""
+        """The connection to the cluster."""
         self._check_process()
         return self._wire
 
     def close(self) -> None:
-        """Roll back what is open, then disconnect. Idempotent; nothing happens in a process that was forked off."""
+        """Roll back open transactions, then disconnect. Idempotent; does nothing in a forked process."""
         if os.getpid() != self._process:
             return
         for transaction in list(self.transactions):
@@ -109,7 +109,7 @@ class Calls(Reads):
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Least = None, timeout: float | None = None
     ) -> ReadOutcome:
-        """One read of ports.Front, as it comes."""
+        """Run one read of ports.Front and return its outcome unchanged."""
         seconds = self.seconds(timeout)
         least = self.least_lsn() if min_lsn is None else parse_min_lsn(str(min_lsn), "min_lsn")
         with in_utf8():
@@ -120,39 +120,39 @@ class Calls(Reads):
             raise TimedOut(f"the read was not answered in {seconds:g} seconds: try again") from None
 
     def ask(self, what: str, arguments: dict[str, Any], timeout: float | None = None) -> Any:
-        """A question of ports.Wire."""
+        """Ask a question of ports.Wire."""
         with in_utf8():
             return self.wire.ask(what, arguments, milliseconds(self.seconds(timeout)))
 
     def new_txid(self) -> TxId:
-        """A transaction id that nobody else makes."""
+        """Return a new, unique transaction id."""
         self._check_process()
         return f"{self.token}-{next(self._numbers)}"
 
     def txid(self, key: TxId) -> TxId:
-        """The id of a write: the caller's key if there is one. Raises InvalidRequest when it cannot be one."""
+        """Return the id of a write: the caller's key, or a new id. Raises InvalidRequest for an invalid key."""
         self._check_process()
         if key and not is_tx_id(key):
             raise InvalidRequest("an idempotency key has 1 to 128 visible ASCII characters and no space")
         return key or self.new_txid()
 
     def seconds(self, timeout: float | None) -> float:
-        """The time of a call. Raises InvalidRequest when it is not above 0, or more than `TIMEOUT_MOST_S`."""
+        """Return the timeout of a call. Raises InvalidRequest when it is not above 0, or more than `TIMEOUT_MOST_S`."""
         seconds = self.timeout if timeout is None else timeout
         if not 0 < seconds <= TIMEOUT_MOST_S:
             raise InvalidRequest(f"timeout is a number of seconds above 0 and up to {TIMEOUT_MOST_S}, not {seconds!r}")
         return seconds
 
     def _check_process(self) -> None:
-        """Raises WrongState in a process that was forked off: threads do not come along, and both would use the same sockets and ids."""
+        """Raise WrongState in a forked process: threads are not copied, and both processes would share sockets and ids."""
         if os.getpid() != self._process:
             raise WrongState("this client belongs to the process that this one was forked from: connect after the fork")
 
     def note(self, lsn: Lsn) -> None:
-        """A write of this client has this LSN."""
+        """Note the LSN of a write of this client."""
 
     def least_lsn(self) -> Lsn:
-        """The LSN that reads ask for which do not say."""
+        """Return the default ``min_lsn`` of reads."""
         return 0
 
     # ---- writes, transactions, queues
@@ -166,9 +166,9 @@ class Calls(Reads):
         key: TxId = "",
         apart: str | None = None,
     ) -> Written:
-        """One transaction of any operations (model/operations.py): all of it or nothing.
+        """Run operations of any kind (model/operations.py) as one transaction, all or nothing.
 
-        In a two-phase transaction (transactions.py) they become a part of it; its level is ``open`` until it commits.
+        In a two-phase transaction (transactions.py) they become a part of it; the level is ``open`` until it commits.
         """
         if self.branch is not None:
             self.branch.write(operations)
@@ -180,7 +180,7 @@ class Calls(Reads):
     def handed_in(
         self, operations: Sequence[Operation], ack: str | None, timeout: float | None, key: TxId, apart: str | None
     ) -> tuple[Future[Reply], TxId, float]:
-        """Hand one transaction to the wire: what its reply will be, its id, and for how many seconds it may take."""
+        """Hand one transaction to the wire; return the future of its reply, its id, and its timeout in seconds."""
         txid, body = self.txid(key), pack_operations(list(operations))
         level, copies = parse_ack(ack or self.ack)
         seconds = self.seconds(timeout)
@@ -196,11 +196,11 @@ class Calls(Reads):
         session: str = "",
         isolation: str = READ_COMMITTED,
     ) -> Transaction:
-        """A transaction over several stores, for ``with``; see transactions.py.
+        """Return a transaction over several stores, for ``with``; see transactions.py.
 
-        ``isolation``: ``read-committed``, ``snapshot`` or ``serializable`` (model/outside/isolation.py); the latter two may end in Conflict.
-        ``timeout``: the master ends it after so many seconds without a step (60 by default, at most 3600). ``session``: who uses
-        it, this connection by default; while it is in use nobody else may end it.
+        ``isolation``: ``read-committed``, ``snapshot`` or ``serializable`` (model/outside/isolation.py); the latter two can end in
+        Conflict. ``timeout``: seconds without a step after which the master ends it (60 by default, at most 3600). ``session``: its
+        user, by default this connection; while the transaction is in use, only this user can end it.
         """
         if self.branch is not None:
             raise WrongState(f"the two-phase transaction {self.branch.txid} is under way on this connection: end it first")
@@ -209,9 +209,9 @@ class Calls(Reads):
     def run_transaction(
         self, work: Callable[[Transaction], Result], *, isolation: str = SERIALIZABLE, attempts: int = ATTEMPTS
     ) -> Result:
-        """Run ``work`` in a transaction and commit it; again from its beginning when it was aborted. Returns what it returned.
+        """Run ``work`` in a transaction, commit, and return its result; again from the start when it is aborted.
 
-        What it does beside the transaction may happen several times. Raises Aborted after so many ``attempts``.
+        Side effects of ``work`` outside the transaction can happen several times. Raises Aborted after ``attempts`` attempts.
         """
         for attempt in Retrying(**retries(attempts)):
             with attempt, self.transaction(isolation=isolation) as transaction:
@@ -229,7 +229,7 @@ class Calls(Reads):
         key: TxId = "",
         apart: str | None = None,
     ) -> Written:
-        """Append a message to a queue, which comes into being with its first one."""
+        """Append a message to a queue; the first message creates the queue."""
         operation = ("publish", queue, content_type, as_bytes(body))
         return self.write([operation], ack=ack, timeout=timeout, key=key, apart=apart)
 
@@ -244,7 +244,7 @@ class Calls(Reads):
     ) -> QueueMessage | list[QueueMessage] | None:
         """Take the first message of a queue for good: at most once. None when none comes within ``wait`` seconds.
 
-        With ``count`` up to so many of them, as a list. Raises OutcomeUnknown when the connection broke: they may be taken.
+        With ``count``, return a list of at most that many. Raises OutcomeUnknown after a broken connection: they can be taken.
         """
         most = 1 if count is None else count
         found = self.branch.accept(queue, most, wait=wait) if self.branch is not None else self.take(queue, most, wait, timeout)
@@ -253,7 +253,7 @@ class Calls(Reads):
     def take(
         self, queue: str, count: int, wait: float, timeout: float | None, unwanted: threading.Event | None = None
     ) -> list[QueueMessage]:
-        """Up to so many messages, taken for good; none once they are ``unwanted``: what has come meanwhile stays in its place."""
+        """Take up to ``count`` messages for good; none once ``unwanted`` is set: a message that arrives then keeps its place."""
         unwanted = unwanted or threading.Event()
         deadline_s = time.monotonic() + wait
         aborts = 0
@@ -266,7 +266,7 @@ class Calls(Reads):
                     transaction.commit(timeout=timeout)
                     return messages
             except Aborted:
-                # Another master gave the same messages to somebody else, a moment earlier.
+                # Another master gave the same messages to another client a moment earlier.
                 aborts += 1
                 if aborts >= ABORTS_LIMIT:
                     raise
@@ -277,7 +277,7 @@ class Calls(Reads):
                 return []
 
     def _begin_to_take(self) -> Transaction:
-        """At the master that gave the last messages, as it has claimed those that come next; else at any."""
+        """Begin at the master of the last messages, which has claimed the next ones; else at any master."""
         at, self._taken_at = self._taken_at, ""
         transaction = self.transaction()
         if at:
@@ -291,10 +291,10 @@ class Calls(Reads):
     def consume(
         self, queue: str, *, count: int | None = None, wait: float | None = None, timeout: float | None = None
     ) -> Iterator[Consumed]:
-        """Messages of a queue, each inside of a transaction that commits when the loop asks for the next: at least once.
+        """Yield messages of a queue, each inside a transaction that commits when the loop asks for the next: at least once.
 
-        Ends after ``count`` messages, or when none comes for ``wait`` seconds; else it goes on for ever. Leaving the body by an
-        error or by ``break`` puts its message back in its place. Raises Aborted after several commits in a row that were.
+        Ends after ``count`` messages, or when none comes for ``wait`` seconds; else never. An error or ``break`` in the body puts
+        the message back in its place. Raises Aborted when several commits in a row were aborted.
         """
         if count is not None and count < 1:
             raise InvalidRequest(f"count is a number from 1 on, not {count}")
@@ -321,7 +321,7 @@ class Calls(Reads):
 
 
 def milliseconds(seconds: float) -> int:
-    """A time as the wire wants it."""
+    """Convert a time for the wire."""
     return max(1, round(seconds * 1000))
 
 

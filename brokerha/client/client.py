@@ -1,4 +1,4 @@
-"""`Client`: reads and writes of one program, over whatever wire; `Session`: a client that reads its own writes.
+"""`Client`: reads and writes of one program, over any wire; `Session`: a client that sees its own writes.
 
     with brokerha.connect("http://127.0.0.1:7201") as db:
         db.update("main", "INSERT DATA { <urn:a> <urn:b> 1 }")
@@ -10,22 +10,22 @@
 
 Writing calls return a `Written` or raise: Rejected (ordered, failed, changed nothing), OutcomeUnknown (the deadline passed;
 ``txid`` names it), InvalidRequest and its kinds, ReadOnly, NotReady, Unreachable. ``ack`` is ``accepted``, ``synchronised``,
-``applied`` or ``applied=N``; ``apart`` is ``wait`` or, for what should not wait at a master that cannot agree with the others now,
-``refuse`` (ReadOnly at once, and nothing of it is kept); ``timeout`` is in seconds; ``key`` is an idempotency key: the same key with the same
-operations is one transaction, however often it is sent. Reading calls take ``min_lsn``: see at least this LSN, or ``"latest"``.
-Callable from any thread.
+``applied`` or ``applied=N``. ``apart`` says what a master does with a write while it cannot agree with the others: ``wait``, or
+``refuse`` (raise ReadOnly at once and keep nothing of it). ``timeout`` is in seconds. ``key`` is an idempotency key: the same key
+with the same operations is one transaction, even if it is sent several times. Reading calls take ``min_lsn``: see at least this
+LSN, or ``"latest"``. All calls can be made from any thread.
 
 Transactions of an external coordinator are those of PEP 249, "Optional Two-Phase Commit Extensions":
 
     xid = db.xid(1, "order-4711", "stock")
     db.tpc_begin(xid)
-    db.put("stock", "sku-1", b"7")              # belongs to the transaction, as every write and read of this connection now
-    db.tpc_prepare()                            # from here on it outlives this program
+    db.put("stock", "sku-1", b"7")              # part of the transaction, as is every write and read of this connection now
+    db.tpc_prepare()                            # from here on the transaction outlives this program
     db.tpc_commit()
 
-Without `tpc_prepare` the commit is one phase. Who comes back after a crash finds what is prepared with `tpc_recover` and ends it
-with ``tpc_commit(xid)`` or ``tpc_rollback(xid)``. `commit` and `rollback` are not allowed between `tpc_begin` and its end; outside
-they have nothing to do, because every other write is a transaction of its own.
+Without `tpc_prepare` the commit has one phase. After a crash, a coordinator finds prepared transactions with `tpc_recover` and ends
+them with ``tpc_commit(xid)`` or ``tpc_rollback(xid)``. `commit` and `rollback` are not allowed between `tpc_begin` and its end.
+Elsewhere they do nothing, because every other write is a transaction of its own.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Client(Calls):
         self.close()
 
     def session(self) -> Session:
-        """Another client on the same wire, which remembers what it wrote itself."""
+        """Return another client on the same wire that sees its own writes."""
         return Session(self.wire, self.timeout, self.ack, self.apart)
 
     # ---- writes
@@ -100,7 +100,7 @@ class Client(Calls):
         key: TxId = "",
         apart: str | None = None,
     ) -> Written:
-        """Put a value; text is taken as UTF-8."""
+        """Put a value; text is encoded as UTF-8."""
         operation = ("put", table, as_bytes(key_name), as_bytes(value))
         return self.write([operation], ack=ack, timeout=timeout, key=key, apart=apart)
 
@@ -114,26 +114,26 @@ class Client(Calls):
         key: TxId = "",
         apart: str | None = None,
     ) -> Written:
-        """Delete a key; one that is not there is no error."""
+        """Delete a key; a missing key is no error."""
         return self.write([("delete", table, as_bytes(key_name))], ack=ack, timeout=timeout, key=key, apart=apart)
 
     def snapshot(self, name: str, *tables: str, timeout: float | None = None, key: TxId = "") -> Written:
-        """Keep what these tables hold at the LSN of this write, or all tables, to be read by that name.
+        """Keep the content of these tables, or of all tables, at the LSN of this write, under a name for reads.
 
-        Raises Rejected when there is one of that name, or a table has 16.
+        Raises Rejected when the name exists, or when a table has 16 snapshots.
         """
         return self.write([("snapshot", name, *tables)], timeout=timeout, key=key)
 
     def drop_snapshot(self, name: str, *, timeout: float | None = None, key: TxId = "") -> Written:
-        """Drop a snapshot of tables. Raises Rejected when there is none."""
+        """Drop a snapshot of tables. Raises Rejected when it does not exist."""
         return self.write([("drop-snapshot", name)], timeout=timeout, key=key)
 
     def create_repository(self, repository: str, *, timeout: float | None = None, key: TxId = "") -> Written:
-        """Create a repository. Raises Rejected when there is one of that name."""
+        """Create a repository. Raises Rejected when the name exists."""
         return self.write([("create-repository", repository)], timeout=timeout, key=key)
 
     def remove_repository(self, repository: str, *, timeout: float | None = None, key: TxId = "") -> Written:
-        """Remove a repository with all that is in it. Raises Rejected when there is none, or when that is more than 10 MiB: empty it in parts first."""
+        """Remove a repository. Raises Rejected when it is missing, or holds more than 10 MiB: empty it in parts first."""
         return self.write([("remove-repository", repository)], timeout=timeout, key=key)
 
     def control_add(
@@ -147,11 +147,11 @@ class Client(Calls):
         timeout: float | None = None,
         key: TxId = "",
     ) -> Written:
-        """Add a check to the control suite (model/control.py), or replace it. Raises Rejected when it does not hold now."""
+        """Add a check to the control suite (model/control.py), or replace it. Raises Rejected when the check fails now."""
         return self.write([("control-add", name, kind, target, text, expected)], timeout=timeout, key=key)
 
     def control_remove(self, name: str, *, timeout: float | None = None, key: TxId = "") -> Written:
-        """Remove a check of the control suite. Raises Rejected when there is none."""
+        """Remove a check from the control suite. Raises Rejected when it does not exist."""
         return self.write([("control-remove", name)], timeout=timeout, key=key)
 
     def load(
@@ -168,7 +168,7 @@ class Client(Calls):
         on_progress: Progress | None = None,
         inside: LargeTransaction | None = None,
     ) -> Loaded:
-        """Load RDF of any length, as transactions of bounded size, or ``inside`` one large transaction; see loading.py."""
+        """Load RDF of any length as transactions of bounded size, or ``inside`` one large transaction; see loading.py."""
         from brokerha.client.loading import load
 
         self._outside()
@@ -178,7 +178,7 @@ class Client(Calls):
         )  # fmt: skip
 
     def large_transaction(self, *, ack: str | None = None, timeout: float | None = None, key: TxId = "") -> LargeTransaction:
-        """All or nothing of up to 512 MiB, in parts; see large.py. ``timeout`` is that of each part, and of the commit."""
+        """Return a transaction of up to 512 MiB in parts; see large.py. ``timeout`` is for each part and for the commit."""
         from brokerha.client.large import LargeTransaction
 
         self._outside()
@@ -192,7 +192,7 @@ class Client(Calls):
         timeout: float | None = None,
         apart: str | None = None,
     ) -> Pipeline:
-        """Many writes at once: at most ``window`` under way, taken in in their order; see pipeline.py."""
+        """Return a pipeline: at most ``window`` concurrent writes, accepted in their order; see pipeline.py."""
         from brokerha.client.pipeline import Pipeline
 
         self._outside()
@@ -203,28 +203,28 @@ class Client(Calls):
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Least = None, timeout: float | None = None
     ) -> ReadOutcome:
-        """One read of ports.Front, as it comes; in a two-phase transaction with its operations on top."""
+        """Run one read of ports.Front and return its outcome; in a two-phase transaction with its operations on top."""
         if self.branch is not None and kind in READS_INSIDE and "tx" not in arguments:
             return self.branch.read(kind, name, arguments, min_lsn, timeout)
         return super().read(kind, name, arguments, min_lsn, timeout)
 
     def repositories(self, *, min_lsn: Least = None, timeout: float | None = None) -> list[str]:
-        """Names of all repositories, sorted."""
+        """Return the names of all repositories, sorted."""
         names: list[str] = json.loads(self.read("repositories", "", {}, min_lsn, timeout).body)
         return names
 
     def tables(self, *, min_lsn: Least = None, timeout: float | None = None) -> list[str]:
-        """Names of all key-value tables, in order; a table is there while it has a key."""
+        """Return the names of all key-value tables, sorted; a table exists while it has a key."""
         answer: list[str] = json.loads(self.read("tables", "", {}, min_lsn, timeout).body)
         return answer
 
     def snapshots(self, *, min_lsn: Least = None, timeout: float | None = None) -> list[dict[str, Any]]:
-        """All snapshots of tables, sorted by name: ``{"name", "tables", "lsn"}`` of each."""
+        """Return all snapshots of tables, sorted by name: ``{"name", "tables", "lsn"}`` of each."""
         answer: list[dict[str, Any]] = json.loads(self.read("snapshots", "", {}, min_lsn, timeout).body)
         return answer
 
     def staged(self, *, min_lsn: Least = None, timeout: float | None = None) -> list[dict[str, Any]]:
-        """Large transactions of which anything is staged: ``{"txid", "parts", "bytes", "items", "user", "last_us"}`` of each."""
+        """Return large transactions with staged parts: ``{"txid", "parts", "bytes", "items", "user", "last_us"}`` of each."""
         answer: list[dict[str, Any]] = json.loads(self.read("staged", "", {}, min_lsn, timeout).body)
         return answer
 
@@ -239,10 +239,10 @@ class Client(Calls):
         min_lsn: Least = None,
         timeout: float | None = None,
     ) -> Export:
-        """All keys of a range at one moment, however many, while others write; see exporting.py.
+        """Export all keys of a range at one moment, in any number, while others write; see exporting.py.
 
-        ``rows`` of the answer are (key, value) in byte order of the keys, ``lsn`` is the moment. ``timeout`` is for each question.
-        Of a ``snapshot``, ``lsn`` is when it was made.
+        ``rows`` of the answer are (key, value) in byte order of the keys, and ``lsn`` is the moment. ``timeout`` is for each
+        question. For a ``snapshot``, ``lsn`` is the LSN at which the snapshot was made.
         """
         from brokerha.client.exporting import export, export_snapshot
 
@@ -254,13 +254,13 @@ class Client(Calls):
         return export(self, table, as_bytes(prefix), as_bytes(start), last, min_lsn, seconds)
 
     def control_list(self, *, min_lsn: Least = None, timeout: float | None = None) -> list[dict[str, str]]:
-        """The control suite, sorted by name: ``{"name", "kind", "target", "text", "expected"}`` of each check."""
+        """Return the control suite, sorted by name: ``{"name", "kind", "target", "text", "expected"}`` of each check."""
         answer = json.loads(self.read("control", "", {}, min_lsn, timeout).body)
         checks: list[dict[str, str]] = answer["checks"]
         return checks
 
     def digests(self, bits: int = 10, *, min_lsn: Least = None, timeout: float | None = None) -> dict[str, Any]:
-        """What one copy holds, bucket by bucket (stores/comparing/digests.py); that of a worker when it is the one that is asked.
+        """Return digests of one copy, bucket by bucket (stores/comparing/digests.py); of a worker when the worker is asked.
 
         ``{"lsn", "fingerprint", "items", "buckets": ((store, name, bucket, count, xor), …), "queues", "repositories"}``
         """
@@ -275,7 +275,7 @@ class Client(Calls):
         min_lsn: Least = None,
         timeout: float | None = None,
     ) -> dict[str, Any]:
-        """The items of some buckets, (store, name, bucket) each, sorted; ``more`` says whether there are more than the limit.
+        """Return the items of some buckets, (store, name, bucket) each, sorted; ``more`` is true when the limit cuts them off.
 
         ``{"lsn", "rows": ((store, name, bucket, item, digest, text, value), …), "more"}``
         """
@@ -287,10 +287,10 @@ class Client(Calls):
     # ---- questions
 
     def outcome(self, txid: TxId, *, timeout: float | None = None) -> dict[str, Any] | None:
-        """What became of a transaction: ``{"txid", "state", "lsn", "outcome", "reason"}``; None when it is unknown there.
+        """Return the state of a transaction: ``{"txid", "state", "lsn", "outcome", "reason"}``; None when it is unknown.
 
-        Every master knows what is in the log; of one that was rolled back only the master knows where it was begun, which is
-        asked when another one does not know it. Raises Unreachable or NotReady when that master does not answer.
+        Every master knows the transactions in the log. Only the master that began a transaction knows that it was rolled back, so
+        that master is asked when another one does not know it. Raises Unreachable or NotReady when that master does not answer.
         """
         deadline_s = time.monotonic() + self.seconds(timeout)
         answer: dict[str, Any] | None = self.ask("outcome", {"txid": txid}, timeout)
@@ -301,37 +301,38 @@ class Client(Calls):
         return answer
 
     def status(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """The whole cluster: the contract of ``status -o json``."""
+        """Return the status of the whole cluster: the contract of ``status -o json``."""
         answer: dict[str, Any] = self.ask("status", {}, timeout)
         return answer
 
     def log(self, first_lsn: Lsn = 1, last_lsn: Lsn = 0, *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """Lines of the synchronised queue, both ends included, at most 10,000 at a time; ``last_lsn`` 0: as many as there are.
+        """Return lines of the synchronised queue, both ends included, at most 10,000 at a time; ``last_lsn`` 0 means no end.
 
-        They begin with the first one that is held. Raises InvalidRequest for a range that ends before it, or before it begins.
+        They begin with the first line that is held. Raises InvalidRequest for a range that ends before it, or before it begins.
         """
         arguments = {"first_lsn": first_lsn, "last_lsn": last_lsn}
         answer: list[dict[str, Any]] = self.ask("log", arguments, timeout)
         return answer
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn, *, timeout: float | None = None) -> list[LoggedRow]:
-        """The same range with effects, as lines that a store can apply; at most 1,000 lines or about 8 MiB."""
+        """Return the same range with effects, as lines that a store can apply; at most 1,000 lines or about 8 MiB."""
         arguments = {"first_lsn": first_lsn, "last_lsn": last_lsn}
         rows: list[LoggedRow] = [tuple(row) for row in self.ask("logged", arguments, timeout)]
         return rows
 
     def entries(self, first_lsn: Lsn, last_lsn: Lsn, *, timeout: float | None = None) -> dict[str, Any]:
-        """The same range with origins and epochs, and what can be read now: ``{"cluster", "first_lsn", "last_lsn", "lineage", "rewinds", "entries"}``.
+        """Return the same range with origins and epochs: ``{"cluster", "first_lsn", "last_lsn", "lineage", "rewinds", "entries"}``.
 
-        Entries are [lsn, txid, origin, timestamp, epoch, outcome, reason, effect, fingerprint]; at most 5,000 or about 8 MiB, and none
-        from LSN 0 on. Raises InvalidRequest for a range that begins before the first one.
+        ``first_lsn`` and ``last_lsn`` are what can be read now. Entries are [lsn, txid, origin, timestamp, epoch, outcome, reason,
+        effect, fingerprint]; at most 5,000 or about 8 MiB, none from LSN 0 on. Raises InvalidRequest for a range that begins too
+        early.
         """
         arguments = {"first_lsn": first_lsn, "last_lsn": last_lsn}
         answer: dict[str, Any] = self.ask("entries", arguments, timeout)
         return answer
 
     def command(self, name: str, arguments: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
-        """An operator's command, carried out by the master that is asked. Raises InvalidRequest, NotFound, NotReady."""
+        """Run an operator's command at the master that is asked. Raises InvalidRequest, NotFound, NotReady."""
         answer: dict[str, Any] = self.ask("command", {"name": name, "arguments": arguments}, timeout)
         return answer
 
@@ -344,12 +345,12 @@ class Client(Calls):
         worker: str = "",
         timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Begin a backup, at a worker that the master chooses if none is named; returns its task, as `task` does."""
+        """Begin a backup at ``worker``, or at a worker that the master chooses; return its task, as `task` does."""
         wanted: dict[str, Any] = {"name": name, "incremental": incremental, "replace": replace}
         return self.command("backup", {**wanted, "worker": worker} if worker else wanted, timeout=timeout)
 
     def task(self, request: str, *, timeout: float | None = None) -> dict[str, Any] | None:
-        """How far a task is; None when the master that answers does not know it.
+        """Return the progress of a task; None when the asked master does not know it.
 
         ``{"request", "kind", "worker", "state", "done", "total", "per_s", "left_s", "reason", "answer"}``
         """
@@ -359,18 +360,18 @@ class Client(Calls):
             return None
 
     def pin(self, name: str, lsn: Lsn, for_s: int, *, timeout: float | None = None) -> dict[str, Any]:
-        """Have the master that is asked hold its log from an LSN on, for so many seconds; again to move it or to prolong it.
+        """Pin the log of the asked master from an LSN on for ``for_s`` seconds; pin again to move or prolong it.
 
-        ``{"name", "lsn", "until", "left_s", "entries", "dropped"}``. Raises InvalidRequest when that LSN is not held any more.
+        ``{"name", "lsn", "until", "left_s", "entries", "dropped"}``. Raises InvalidRequest when the log begins after that LSN.
         """
         return self.command("pin", {"name": name, "lsn": lsn, "for_s": for_s}, timeout=timeout)
 
     def unpin(self, name: str, *, timeout: float | None = None) -> bool:
-        """Have the master that is asked let its log go; whether there was such a pin."""
+        """Release a pin at the asked master; return whether it existed."""
         return bool(self.command("unpin", {"name": name}, timeout=timeout)["changed"])
 
     def pins(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """The pins of the master that is asked: ``{"master", "first_lsn", "last_lsn", "hard_limit", "pins": [...]}``."""
+        """Return the pins of the asked master: ``{"master", "first_lsn", "last_lsn", "hard_limit", "pins": [...]}``."""
         return self.command("pins", {}, timeout=timeout)
 
     def wait(self, lsn: Lsn, workers: int | str = 1, *, timeout: float | None = None) -> dict[str, Any]:
@@ -382,7 +383,7 @@ class Client(Calls):
     # ---- transactions of an external coordinator: the two-phase extension of PEP 249
 
     def xid(self, format_id: int, global_transaction_id: str | bytes, branch_qualifier: str | bytes = b"") -> Xid:
-        """The name of a transaction: a number, and two parts of at most 64 bytes. Raises InvalidRequest."""
+        """Return the name of a transaction: a number, and two parts of at most 64 bytes. Raises InvalidRequest."""
         parts = [as_bytes(part) for part in (global_transaction_id, branch_qualifier)]
         try:
             return checked_xid(format_id, *parts)
@@ -390,9 +391,9 @@ class Client(Calls):
             raise InvalidRequest(str(error)) from None
 
     def tpc_begin(self, xid: Xid, *, timeout: float | None = None, isolation: str = READ_COMMITTED) -> None:
-        """Begin a transaction with this name; from now on the calls of this connection belong to it.
+        """Begin a transaction with this name; the following calls of this connection belong to it.
 
-        ``timeout``: the master ends it after so many seconds without a step before it is prepared.
+        ``timeout``: seconds without a step before the prepare, after which the master ends the transaction.
         """
         if self.branch is not None:
             raise WrongState(f"the two-phase transaction {self.branch.txid} is under way on this connection: end it first")
@@ -402,9 +403,9 @@ class Client(Calls):
         self.branch = Transaction(self, xid, timeout, isolation=isolation).begin()
 
     def tpc_prepare(self, *, timeout: float | None = None) -> None:
-        """First phase: promise that it can be committed. Raises Aborted when it cannot; then it is rolled back.
+        """Run the first phase: promise that the transaction can be committed. Raises Aborted when it is rolled back instead.
 
-        Coordinators roll back all branches when one of them cannot: `tpc_rollback` is allowed then, and does nothing.
+        A coordinator rolls back all branches when one cannot commit. So `tpc_rollback` is allowed after Aborted; it does nothing.
         """
         branch = self._under_way()
         try:
@@ -414,15 +415,15 @@ class Client(Calls):
             self.is_prepare_refused = True
             raise
         except BaseException:
-            # With an outcome that is not known it may be prepared: nothing to pass over in silence.
+            # With an unknown outcome the transaction can be prepared, so the error must reach the caller.
             self._let_go()
             raise
         if state != PREPARED:
-            # Nothing to do, so it is over already; the second phase is still to be called, and does nothing.
+            # A transaction with nothing to do is over already. The coordinator still calls the second phase, which does nothing.
             branch.committed = Committed(branch.txid, 0)
 
     def tpc_commit(self, xid: Xid | None = None, *, timeout: float | None = None) -> Committed:
-        """Commit what is under way; in one phase if it is not prepared. With ``xid``: commit one that was recovered."""
+        """Commit the current transaction, in one phase if it is not prepared. With ``xid``: commit a recovered one."""
         if xid is not None:
             self._outside()
             row = self._recovered(xid, timeout)
@@ -439,7 +440,7 @@ class Client(Calls):
             self._let_go()
 
     def tpc_rollback(self, xid: Xid | None = None, *, timeout: float | None = None) -> None:
-        """Roll back what is under way. With ``xid``: roll back one that was recovered."""
+        """Roll back the current transaction. With ``xid``: roll back a recovered one."""
         if xid is not None:
             self._outside()
             row = self._recovered(xid, timeout)
@@ -455,32 +456,32 @@ class Client(Calls):
             self._let_go()
 
     def tpc_recover(self, *, timeout: float | None = None) -> list[Xid]:
-        """The names of all transactions that are prepared and not ended, at the masters that can be reached.
+        """Return the names of all prepared, undecided transactions at the masters that can be reached.
 
-        Also of those whose master has just started and does not know yet whether they are: their commit waits until it does.
+        Also of those whose master has just started and is not sure yet that they are prepared: their commit waits until it is.
         """
         rows = self.open_transactions(timeout=timeout)
         return [Xid.parse(row["xid"]) for row in rows if row["xid"] and row["state"] in (PLACED, PREPARED)]
 
     def commit(self) -> None:
-        """Nothing to do: writes outside of a two-phase transaction are committed one by one. Raises WrongState in one."""
+        """Do nothing: writes outside a two-phase transaction are committed one by one. Raises WrongState inside one."""
         self._outside()
 
     def rollback(self) -> None:
-        """Nothing to do, as for `commit`. Raises WrongState in a two-phase transaction."""
+        """Do nothing, as `commit`. Raises WrongState inside a two-phase transaction."""
         self._outside()
 
     def open_transactions(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """Transactions that are open, prepared, or were ended by hand: ``{"txid", "xid", "state", "node", …}`` of each."""
+        """Return transactions that are open, prepared, or were ended by hand: ``{"txid", "xid", "state", "node", …}`` of each."""
         rows: list[dict[str, Any]] = self.ask("transactions", {}, timeout)
         return rows
 
     def end_transaction(
         self, action: str, node: NodeId, txid: TxId, *, by_hand: bool = False, timeout: float | None = None
     ) -> dict[str, Any]:
-        """``commit``, ``rollback`` or ``forget`` a transaction of `open_transactions`, whichever client began it.
+        """Apply ``commit``, ``rollback`` or ``forget`` to a transaction of `open_transactions`, also one of another client.
 
-        ``by_hand`` decides a prepared one in place of its coordinator: that is kept and reported until it is forgotten.
+        ``by_hand`` decides a prepared one in place of its coordinator. The decision is kept and reported until it is forgotten.
         """
         level, copies = parse_ack(self.ack)
         arguments: dict[str, Any] = {"by_hand": True} if by_hand else {}
@@ -501,7 +502,7 @@ class Client(Calls):
             )
 
     def _let_go(self) -> None:
-        """Forget the one under way unless it still needs an end."""
+        """Forget the current transaction unless it still needs an end."""
         if self.branch is not None and self.branch.state not in {"open", PREPARED}:
             self.branch = None
 
@@ -514,9 +515,9 @@ class Client(Calls):
 
 @checked
 class Session(Client):
-    """A client whose reads see at least what it wrote itself, whichever node they go to.
+    """A client that sees at least its own writes, on any node.
 
-    A write that waits only for ``accepted`` has no LSN yet, so reads after it may not see it.
+    A write at level ``accepted`` has no LSN yet, so later reads do not always see it.
     """
 
     def __init__(self, wire: Wire, timeout: float = 30.0, ack: str = "applied", apart: str = WAIT) -> None:
@@ -525,12 +526,12 @@ class Session(Client):
         self._lsn = 0
 
     def note(self, lsn: Lsn) -> None:
-        """Remember the highest LSN of its own writes."""
+        """Remember the highest LSN of this session's writes."""
         with self._lock:
             self._lsn = max(self._lsn, lsn)
 
     def least_lsn(self) -> Lsn:
-        """The highest LSN of its own writes."""
+        """Return the highest LSN of this session's writes."""
         return self._lsn
 
 

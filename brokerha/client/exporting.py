@@ -1,10 +1,10 @@
-"""All keys of a range at one moment, however many there are, while others write.
+"""All keys of a range at one moment, in any number, while others write.
 
-    page at LSN 7, page at LSN 9, page at LSN 8   +   what the log changed from 8 to 9   =   the range at LSN 9
+    page at LSN 7, page at LSN 9, page at LSN 8   +   changes of the log from 7 to 9   =   the range at LSN 9
 
-Each page is what one copy held at one LSN. If one page holds all, that is the answer. Else all of them lie in a temporary database on
-disk, and the changes between the oldest and the newest page are made there: a change names the whole value, so making one that a page
-has already is no harm.
+Each page shows one copy at one LSN. If the first page holds the whole range, it is the result. Else all pages go to a temporary
+database on disk, which then gets the changes between the oldest and the newest page. A change names the whole value, so a change
+that a page already includes does no harm.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from brokerha.model.operations import Change, Logged, Staged, unpack_effect
 
 PAGE_ROWS: Final = 10_000
 PAGE_BYTES: Final = 8 * 1024 * 1024
-"""Aim for the size of a page, by the rows of the one before."""
+"""Target size of a page, estimated from the rows of the previous page."""
 
 PAUSE_S: Final = 0.05
 
@@ -34,10 +34,10 @@ Row = tuple[bytes, bytes]
 
 
 class Export(NamedTuple):
-    """Keys and values in byte order of the keys; to be gone through once."""
+    """Keys and values in byte order of the keys; can be iterated once."""
 
     lsn: Lsn
-    """The moment that they show."""
+    """The moment that the rows show."""
     rows: Iterator[Row]
 
 
@@ -61,7 +61,7 @@ def export(
     seconds: float,
     page_rows: int = PAGE_ROWS,
 ) -> Export:
-    """See the head of the module; ``seconds`` are for each question. Raises NotReady when the log does not reach back, or went back."""
+    """Export a range (module head); ``seconds`` are for each question. Raises NotReady when the log is too short or went back."""
     wanted = _Range(table, prefix, start, end)
     pages = _pages(calls, wanted, min_lsn, seconds, page_rows)
     first, lsn, is_last = next(pages)
@@ -95,12 +95,12 @@ def export_snapshot(
     seconds: float,
     page_rows: int = PAGE_ROWS,
 ) -> Export:
-    """The same of a snapshot, which stays as it is. Raises UnknownSnapshot, also when it is dropped before all is read."""
+    """Export a range of a snapshot, which never changes. Raises UnknownSnapshot, also when it is dropped during the export."""
     made = _made_at(calls, snapshot, min_lsn, seconds)
 
     def rows() -> Iterator[Row]:
         for found, lsn, _ in _pages(calls, _Range(table, prefix, start, end), made.read_lsn, seconds, page_rows, snapshot):
-            # One of the same LSN that is there later was there when the page was read.
+            # If the same snapshot is still there afterwards, it was there when the page was read.
             if _made_at(calls, snapshot, lsn, seconds).lsn != made.lsn:
                 raise UnknownSnapshot(f"snapshot {snapshot!r} was dropped and made again while it was read: begin again")
             yield from found
@@ -111,7 +111,7 @@ def export_snapshot(
 class _Made(NamedTuple):
     lsn: Lsn
     read_lsn: Lsn
-    """The node that is asked for pages has the snapshot there."""
+    """LSN from which the asked node has the snapshot."""
 
 
 def _made_at(calls: Calls, snapshot: str, min_lsn: Least, seconds: float) -> _Made:
@@ -125,14 +125,14 @@ def _made_at(calls: Calls, snapshot: str, min_lsn: Least, seconds: float) -> _Ma
 def _pages(
     calls: Calls, wanted: _Range, min_lsn: Least, seconds: float, most_rows: int, snapshot: str | None = None
 ) -> Iterator[tuple[list[Row], Lsn, bool]]:
-    """Pages in key order: rows, the one LSN that they show, and whether it is the last."""
+    """Yield pages in key order: rows, the one LSN that they show, and whether the page is the last."""
     start, is_last, rows = wanted.start, False, most_rows
     while not is_last:
         arguments = {
             "prefix": wanted.prefix, "from": start, "to": wanted.end, "limit": rows, "snapshot": snapshot,
         }  # fmt: skip
         try:
-            # Only reads together are told with exactly the LSN that they show.
+            # Only `together` returns exactly the LSN that its rows show.
             (outcome,) = calls.together([("range", wanted.table, arguments)], min_lsn=min_lsn, timeout=seconds)
         except TooLarge:
             if rows == 1:
@@ -148,8 +148,8 @@ def _pages(
 
 
 def _changes(calls: Calls, first: Lsn, last: Lsn, seconds: float) -> Iterator[list[Change]]:
-    """Changes of each transaction of a range of the log. Raises InvalidRequest where it is not held any more, NotReady."""
-    # Another master than the one of the pages may be a moment behind it.
+    """Yield the changes of each transaction of a log range. Raises InvalidRequest when the log does not reach back, NotReady."""
+    # Another master can lag a moment behind the one of the pages.
     again = Retrying(
         retry=retry_if_result(lambda lines: not lines),
         stop=stop_after_delay(seconds),
@@ -171,7 +171,7 @@ def _lineage_at(calls: Calls, lsn: Lsn, seconds: float) -> int:
 
 
 class _Held:
-    """Rows on disk, in byte order of their keys; the file has no name and is gone with the connection."""
+    """Rows on disk, in byte order of their keys; the file has no name and disappears with the connection."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)

@@ -1,19 +1,19 @@
-"""Connections of a client program to HTTP doors, kept for the next request: the standard library's, a pool for each node.
+"""Keep-alive connections of a client program to HTTP doors: the standard library's, one pool for each node.
 
-A request takes an idle connection of its node, or makes one; while too many are in use it waits for one of them, within its time. A
-connection that the node has closed meanwhile is not used. The one that gets an `Exchange` reads it to its end or closes it.
+A request takes an idle connection of its node, or makes one. While too many are in use it waits for one, within its timeout. A
+connection that the node has closed is not used again. The caller reads an `Exchange` to its end or closes it.
 
-Costs a fourth of what a general client library does for a small read (docs/decisions/0044-*.md). Proxies of the environment are not
+A small read costs a quarter of the time of a general client library (docs/decisions/0044-*.md). Proxies of the environment are not
 used, and redirects not followed: nodes send none.
 
-As who a client speaks is told by the environment: secrets never stand among the arguments of a command.
+The environment holds the credentials, so that secrets never stand among the arguments of a command.
 
     BROKERHA_TOKEN or BROKERHA_TOKEN_FILE                          a token
     BROKERHA_USER and BROKERHA_PASSWORD or BROKERHA_PASSWORD_FILE  a name and a password, where there is no token
     BROKERHA_CA_FILE                                               authorities that sign the certificates of doors, besides those of this machine
 
-A secret is sent over https, or to this machine. To another one over plain HTTP it is sent only where BROKERHA_PLAIN_HTTP=allowed says that the way there is
-private.
+A secret is sent over https, or to this machine. It is sent to another machine over plain HTTP only with
+BROKERHA_PLAIN_HTTP=allowed, which says that the network between them is private.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from brokerha.model.errors import ConfigurationError, InvalidRequest
 from brokerha.model.outside.hosts import is_loopback
 
 CONNECTIONS_LIMIT: Final = 64
-"""Threads that ask beyond it wait for a connection, within their time."""
+"""Further threads wait for a connection, within their timeout."""
 KEEP_ALIVE_S: Final = 60.0
-"""Shorter than the server's, so that a connection is not closed just when it is used."""
+"""Shorter than the server's, so that the server does not close a connection just when it is used."""
 _PIECE_BYTES: Final = 256 * 1024
 
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
-"""What OpenSSL, by its version, says of bytes that are no TLS."""
+"""OpenSSL's reasons for bytes that are not TLS; they differ by version."""
 
 FAULTS: Final = (OSError, http.client.HTTPException, ValueError)
-"""What an exchange may raise. A time-out is a TimeoutError, which is an OSError."""
+"""Errors that an exchange can raise. A timeout is a TimeoutError, which is an OSError."""
 
 
 class NotConnected(OSError):
-    """No connection came about: nothing of the request was sent."""
+    """The connection failed, so nothing of the request was sent."""
 
     remedy: str | None = ""
-    """As that of `Unreachable`."""
+    """The same as `Unreachable.remedy`."""
 
 
 class _Base(NamedTuple):
-    """A node's URL, taken apart."""
+    """The parts of a node's URL."""
 
     is_tls: bool
     host: str
@@ -65,7 +65,7 @@ class _Base(NamedTuple):
 
 
 class Exchange:
-    """One answer, its head read."""
+    """One answer whose head has been read."""
 
     def __init__(self, pool: Connections, url: str, connection: http.client.HTTPConnection) -> None:
         self._pool = pool
@@ -74,16 +74,16 @@ class Exchange:
         self._response = connection.getresponse()
         self.status = self._response.status
         self.headers = {name.lower(): value for name, value in self._response.getheaders()}
-        """By names in lower case."""
+        """By lower-case name."""
         if self.status < 400 and self._response.length is None and not self._response.chunked:
-            # The library takes a head that was cut off for one that ends there.
+            # The library takes a truncated head for a complete one.
             self._response.close()
             raise http.client.HTTPException("the head of the answer does not say how long the body is")
         self._is_whole = False
-        """Whether it was read to its end, and the connection is good for another."""
+        """True when the body was read to its end, so the connection can be used again."""
 
     def pieces(self, silence_s: float) -> Iterator[bytes]:
-        """The body as it comes. Raises TimeoutError when nothing comes for so long, and the other `FAULTS`."""
+        """Yield the body as it arrives. Raises TimeoutError after ``silence_s`` without data, and the other `FAULTS`."""
         sock = self._connection.sock
         if sock is not None:
             sock.settimeout(silence_s)
@@ -94,12 +94,12 @@ class Exchange:
         self._is_whole = not self._response.will_close
 
     def content(self, until_s: float) -> bytes:
-        """The whole body, then `close`. Raises TimeoutError when it is not whole at this time of the monotonic clock."""
+        """Return the whole body and `close`. Raises TimeoutError when it is incomplete at this time of the monotonic clock."""
         pieces = []
         try:
             for piece in self.pieces(max(0.001, until_s - time.monotonic())):
                 pieces.append(piece)
-                # The socket's time holds for each piece; an answer that trickles in must end as well.
+                # The socket's timeout holds for each piece; a slow trickle must end as well.
                 if time.monotonic() > until_s:
                     raise TimeoutError("the answer was not whole in time")
         finally:
@@ -120,7 +120,7 @@ class Connections:
     """All connections of one program to its nodes; callable from any thread."""
 
     def __init__(self, headers: Mapping[str, str], context: ssl.SSLContext | None = None) -> None:
-        """``headers`` go with each request; ``context`` says whom to trust over https."""
+        """``headers`` go with each request; ``context`` holds the trusted authorities for https."""
         self._headers = dict(headers)
         self._context = context
         self._lock = threading.Lock()
@@ -142,8 +142,8 @@ class Connections:
     ) -> Exchange:
         """Send a request to the node at ``url`` and wait for the head of its answer.
 
-        Raises NotConnected within ``connect_s`` when nothing was sent; TimeoutError when nothing comes for ``wait_s``, other `FAULTS`;
-        InvalidRequest for what no header can hold.
+        Raises NotConnected within ``connect_s`` when nothing was sent; TimeoutError after ``wait_s`` without an answer, and other
+        `FAULTS`; InvalidRequest for text that does not fit into a header.
         """
         for name, value in headers.items():
             if not value.isprintable() or max(value, default="") > "\xff":
@@ -161,7 +161,7 @@ class Connections:
         except BaseException as error:
             self.drop(connection)
             if isinstance(error, ConnectionError) and not base.is_tls and _speaks_tls(base, connect_s):
-                # It read no request, so nothing was sent.
+                # A TLS door does not read plain HTTP, so nothing of the request was sent.
                 raise _not_so("it takes TLS only: write https://") from None
             raise
 
@@ -188,7 +188,7 @@ class Connections:
         self._room.release()
 
     def close(self) -> None:
-        """End what is under way with an error, and take no more. Idempotent."""
+        """End open exchanges with an error, and refuse new ones. Idempotent."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, {}
@@ -196,13 +196,13 @@ class Connections:
         for _, connection in [each for kept in idle.values() for each in kept]:
             connection.close()
         for connection in used:
-            # A thread that waits at it is woken; its owner closes it.
+            # This wakes a thread that waits on the connection; that thread closes it.
             if (sock := connection.sock) is not None:
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
 
     def _take(self, url: str, base: _Base, connect_s: float) -> http.client.HTTPConnection:
-        """An idle connection that still stands, or a new one. Gives the room back when it raises."""
+        """Return an idle connection that is still open, or a new one. Releases the semaphore when it raises."""
         try:
             return self._standing(url, base, connect_s)
         except BaseException:
@@ -224,7 +224,7 @@ class Connections:
             connection.close()
             remedy = "name its authority with BROKERHA_CA_FILE, and the host as the certificate does"
             raise _not_so(f"its certificate is not trusted ({error.verify_message}): {remedy}") from None
-        except (OSError, ValueError) as error:  # A ValueError: the host can be no name.
+        except (OSError, ValueError) as error:  # A ValueError: the host is not a valid name.
             connection.close()
             if getattr(error, "reason", "") in _NO_TLS:
                 raise _not_so(
@@ -245,7 +245,7 @@ class Connections:
         with self._lock:
             kept = self._idle.get(url, [])
             while kept:
-                # The one used last, so that those that are not needed grow old.
+                # The most recently used one, so that spare connections expire.
                 until_s, connection = kept.pop()
                 if until_s > now_s:
                     self._used.add(connection)
@@ -272,14 +272,14 @@ class Connections:
 
 
 def _not_so(text: str) -> NotConnected:
-    """What the caller has to write in another way; the text says how."""
+    """Return an error that the caller must fix; the text says how."""
     error = NotConnected(text)
     error.remedy = None
     return error
 
 
 def _speaks_tls(base: _Base, within_s: float) -> bool:
-    """Whether a door that hung up on plain HTTP is one with TLS."""
+    """Tell whether a door that closed a plain HTTP connection speaks TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     connection = http.client.HTTPSConnection(base.host, base.port or http.client.HTTP_PORT, timeout=within_s, context=context)
@@ -290,16 +290,16 @@ def _speaks_tls(base: _Base, within_s: float) -> bool:
 
 
 def _has_ended(sock: socket.socket) -> bool:
-    """Whether the other side has closed it, or sent what nobody asked for."""
+    """Tell whether the other side has closed the connection, or sent unrequested data."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(0))
 
 
 def identity_headers(environ: Mapping[str, str], urls: Iterable[str] = ()) -> dict[str, str]:
-    """The header that says who asks at these URLs; none without a user.
+    """Return the header with the credentials for these URLs; empty without a user.
 
-    Raises ConfigurationError for a file that cannot be read, and for a URL to which nobody should send a secret.
+    Raises ConfigurationError for an unreadable file, and for a URL to which a secret must not be sent.
     """
     headers = _identity(environ)
     open_ones = [url for url in urls if not _is_private(url)] if headers else []
@@ -317,7 +317,7 @@ def _is_private(url: str) -> bool:
 
 
 def trusted(environ: Mapping[str, str]) -> ssl.SSLContext:
-    """By whom certificates of doors may be signed; host names are checked. Raises ConfigurationError for a file that is none."""
+    """Return the trusted authorities for certificates; host names are checked. Raises ConfigurationError for a wrong file."""
     context = ssl.create_default_context()
     if path := environ.get("BROKERHA_CA_FILE", ""):
         try:
@@ -333,7 +333,7 @@ def trusted(environ: Mapping[str, str]) -> ssl.SSLContext:
 def _identity(environ: Mapping[str, str]) -> dict[str, str]:
     if token := _secret(environ, "BROKERHA_TOKEN"):
         if not (token.isascii() and token.isprintable()):
-            # What refuses it further on would show it.
+            # A later error message would show the secret.
             raise ConfigurationError(
                 "BROKERHA_TOKEN or BROKERHA_TOKEN_FILE: no token, which is one line: take the one that brokerha user add --token printed"
             )

@@ -1,18 +1,17 @@
-"""Writes over HTTP: ordered batches, sent again until they are answered or their time is over.
+"""Writes over HTTP: ordered batches, sent again until they are answered or time out.
 
-    submit --> waiting --> batch --POST /tx/batch--> head of the answer: all of it is taken in, in its order
-                 ^           |                        then the replies, as they come
+    submit --> waiting --> batch --POST /tx/batch--> head of the answer: the node has taken the batch in, in order
+                 ^           |                        then the replies, as they arrive
                  +-- again --+
 
-Whatever is waiting travels together, so throughput grows with load and a lonely write goes at once. Only one batch is on
-its way in at a time; as soon as the head of its answer is there the next one goes, on another connection. So writes
-are taken in in the order in which they were handed over, and a slow reply holds nobody up. After a failure
-whatever has no reply is sent again with the same transaction ids, to the next node; order then holds within each
-batch only. Whenever no write is under way, the next batch may go to another node than the last (http_nodes.py): the places of those before
-it are known by then, unless they were only `accepted`.
+All waiting writes travel together, so throughput grows with load, and a single write goes at once. Only one batch waits for the
+head of its answer at a time. When the head arrives, the next batch goes on another connection. So a node takes writes in in the
+order of submission, and a slow reply delays no other write. After a failure, all writes without a reply go to the next node with
+the same transaction ids; order then holds only within each batch. Whenever no write is open, the next batch can go to another node
+(http_nodes.py): the positions of earlier writes are known by then, unless their level was `accepted`.
 
-Invariants: every future is completed, at the latest a little after its deadline; a write that may have reached a node
-never ends as Unreachable, always as OutcomeUnknown; what is open is bounded.
+Invariants: every future completes, at the latest a little after its deadline; a write that could have reached a node never ends as
+Unreachable, always as OutcomeUnknown; the number of open writes is bounded.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ from brokerha.model.wire.client_wire import REPLIES_TYPE, WRITES_TYPE, encode_wr
 CONNECTIONS = 4
 BATCH_LIMIT = 1000
 BATCH_LIMIT_BYTES = 4 * 1024 * 1024
-"""A batch ends at whichever is reached first; a larger write travels alone."""
+"""A batch ends at the first limit that it reaches; a larger write travels alone."""
 OPEN_LIMIT = 100_000
 OPEN_LIMIT_BYTES = 256 * 1024 * 1024
-"""Handed in and not answered yet; more is refused with NotReady."""
+"""Limits of unanswered writes; further ones are refused with NotReady."""
 SILENCE_S = 15.0
-"""A node says at least that it has nothing to say in this time; else it is taken for dead."""
+"""A node that has nothing to say sends at least a sign of life in this time; else it counts as dead."""
 HEAD_S = 5.0
-"""A node says in this time that it has taken a batch in, where another one may do so; a process that is frozen answers nothing."""
+"""With several nodes, time in which a node must confirm a batch; a frozen process never answers."""
 WORTH_AGAIN_S = 0.1
 """A write with less time left than this is not sent again."""
 _REPLY_BYTES = 64 * 1024 * 1024
@@ -72,10 +71,10 @@ class _Write:
         self.deadline_s = deadline_s
         self.future: Future[Reply] = Future()
         self.may_be_there = False
-        """A node may have it, although no reply came."""
+        """True when a node can have it although no reply came."""
         self.problem: BrokerhaError | None = None
         self.refused_by: set[str] = set()
-        """Nodes that take no writes."""
+        """Nodes that refused writes."""
 
 
 class HttpLane:
@@ -93,13 +92,13 @@ class HttpLane:
         self._gathering = Gathering()
         self._is_closed = False
         self._is_accepted = False
-        """Whether the last batch asked for no place in the order; only in the turn."""
+        """Whether the last batch had level ``accepted``; only used in the turn."""
         self._threads: list[threading.Thread] = []
 
     def submit(
         self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int, apart: str = WAIT
     ) -> list[Future[Reply]]:
-        """Hand writes in, in their order. Raises NotReady when too much is open, Unreachable when it is closed."""
+        """Submit writes in their order. Raises NotReady when too many are open, Unreachable after `close`."""
         terms, deadline_s = {"Brokerha-Ack": ack_text(level, copies)}, time.monotonic() + timeout_ms / 1000
         if apart != WAIT:
             terms["Brokerha-Apart"] = apart
@@ -126,14 +125,14 @@ class HttpLane:
             thread.start()
 
     def close(self, timeout_s: float) -> None:
-        """Wait for replies as long as the time allows, then end. Idempotent."""
+        """Wait for replies within the timeout, then end. Idempotent."""
         with self._changed:
             self._changed.wait_for(lambda: not self._open, timeout_s)
             self._is_closed = True
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Complete what is still open; the connections are closed by now."""
+        """Complete the writes that are still open; the connections are closed by now."""
         for thread in self._threads:
             thread.join(1.0)
         with self._changed:
@@ -158,13 +157,13 @@ class HttpLane:
                 self._finish(url, batch, response, began_s)
 
     def _may_move(self, batch: list[_Write]) -> bool:
-        """Whether these writes keep their place after earlier ones at any node: those are in the order of the cluster by now."""
+        """Tell whether these writes can go to any node: all earlier ones have their position in the cluster's order."""
         was_accepted, self._is_accepted = self._is_accepted, batch[0].terms["Brokerha-Ack"] == ACCEPTED
         with self._changed:
             return not was_accepted and self._open == len(batch)
 
     def _next_batch(self) -> list[_Write]:
-        """What travels next; empty when the lane is closed."""
+        """Return the next batch; empty when the lane is closed."""
         with self._changed:
             while True:
                 self._expire()
@@ -196,7 +195,7 @@ class HttpLane:
                 self._give_up(write)
 
     def _begin(self, url: str, batch: list[_Write]) -> Exchange | None:
-        """Send a batch; the answer with its head read, or None when it has to go again."""
+        """Send a batch; return the answer with its head read, or None when the batch must be sent again."""
         left_s = max(0.001, min(write.deadline_s for write in batch) - time.monotonic())
         headers = {
             "Content-Type": WRITES_TYPE,
@@ -220,7 +219,7 @@ class HttpLane:
         if problem is None:
             problem = ProtocolError(f"{url} answers {response.status} to a batch, and no replies: it is no brokerha node")
         if response.status >= 500 and "brokerha-error" not in response.headers:
-            # A gateway, or a fault of the node: nobody knows how far the batch came.
+            # A gateway, or a fault of the node: the fate of the batch is unknown.
             self._in_doubt(url, batch, problem)
         else:
             self._refused(url, batch, problem)
@@ -247,7 +246,7 @@ class HttpLane:
             return
         if again:
             problem = again[0].problem or problem
-        # In the order of the batch, because order within it must hold.
+        # In the original order of the batch, which must hold within it.
         repeated = {id(write) for write in (*unanswered, *again)}
         self._again(url, [write for write in batch if id(write) in repeated], problem)
 
@@ -273,7 +272,7 @@ class HttpLane:
                     again.extend(write for write in missing.pop(txid, ()) if not self._settle(url, write, reply))
 
     def _settle(self, url: str, write: _Write, reply: Reply) -> bool:
-        """Complete a write with its reply; False when it is worth sending again."""
+        """Complete a write with its reply; return False when it is worth sending again."""
         if reply.status == REFUSED:
             error = error_named(reply.error, reply.reason)
             if self._is_worth_again(url, write, error):
@@ -299,7 +298,7 @@ class HttpLane:
         return write.deadline_s - time.monotonic() > WORTH_AGAIN_S
 
     def _refused(self, url: str, batch: list[_Write], error: BrokerhaError) -> None:
-        """A node refused a batch as a whole."""
+        """Handle a node's refusal of a whole batch."""
         again = []
         for write in batch:
             if self._is_worth_again(url, write, error):
@@ -336,7 +335,7 @@ class HttpLane:
         self._refuse(write, write.problem or Unreachable("the connection was closed before it was sent"))
 
     def _refuse(self, write: _Write, error: BrokerhaError) -> None:
-        # What one node refuses for a while says nothing of a write that another node may have taken in before.
+        # A temporary refusal by one node says nothing about a write that another node can have taken in.
         if write.may_be_there and not isinstance(error, InvalidRequest):
             text = f"outcome unknown of transaction {write.txid}: {error}"
             self._complete(write, OutcomeUnknown(write.txid, text))

@@ -1,28 +1,27 @@
-"""Which of several nodes is asked over HTTP, or all of them, and what their answers mean.
+"""Which of several nodes to ask over HTTP, or all of them, and the meaning of their answers.
 
-One node is asked as long as it serves; when it fails the next one is, and so on round the list. Only what another node, or
-the same one a little later, may do better is tried again: a node that is away, restarting or full. Everything else is
-the answer.
+One node is asked as long as it serves. When it fails, the next one in the list is asked, round and round. A request is repeated
+only when another node, or the same one later, can succeed: after a node was away, restarting or full. Every other error is the
+answer.
 
-Writes divide themselves: whenever none is under way, the next may go anywhere without losing its place after the one before, so
-`choose` takes any of the nodes that answer writes about as fast as the fastest: a near one, one with little load. What is known of a node
-fades, so that one that was slow is tried again. No write is spent to find out about a node: before the first one all are asked whether they
-take writes and are not alone (`greet`), the first to say so gets it, and nobody gets any before it has said so. One that failed is asked the
-same, beside the writes, before it gets any again.
+Writes spread: whenever none is open, the next one can go to another node and still keep its order. Then `choose` picks one of the
+nodes that are about as fast as the fastest: near, or with little load. Measurements fade, so that a slow node is tried again. No
+write is spent on testing a node. Before the first write, all nodes are asked whether they take writes and are not alone (`greet`);
+the first that agrees gets the write. Others get writes only after they agree, and a failed node is asked again the same way.
 
-A question about what one of them may know goes to several:
+A question that only some nodes can answer goes to several:
 
-    ask_everywhere       to all at once: what those said that answered; a node that is frozen costs the others no time
-    ask_until_known      one after the other: what became of a transaction, from the first that knows it
+    ask_everywhere       all at once: the answers of those that answered; a frozen node does not delay the others
+    ask_until_known      one after the other: the outcome of a transaction, from the first node that knows it
 
-| a node says of a transaction | means |
+| answer about a transaction | meaning |
 |---|---|
-| what became of it | the answer |
-| NotFound | unknown there; another master, the one that began it, may know that it was rolled back |
-| NotReady, NotPrimary | it speaks for no master now |
-| nothing (Unreachable, TimedOut) | it may be the one that knows: ask again while there is time |
+| the outcome | the answer |
+| NotFound | unknown there; the master that began it can know that it was rolled back |
+| NotReady, NotPrimary | the node speaks for no master now |
+| none (Unreachable, TimedOut) | the node can be the one that knows: ask again while there is time |
 
-Must never: call a transaction unknown while a node that may know it was not heard.
+Must never: call a transaction unknown before every node that can know it was heard.
 """
 
 from __future__ import annotations
@@ -52,36 +51,36 @@ from brokerha.model.errors import (
 PAUSE_FIRST_S = 0.05
 PAUSE_MOST_S = 1.0
 ALIKE = 1.5
-"""Nodes that are at most so many times slower than the fastest get as many writes."""
+"""Nodes that are at most this many times slower than the fastest get equally many writes."""
 FADING_S = 5.0
-"""Half of what is known of the time of a node that gets no writes is forgotten in this time."""
+"""Half-life of the measured time of a node that gets no writes."""
 SMOOTHING = 0.3
 GREETING_S = 1.0
-"""Longest time that the first write waits for a node that says that it takes writes; then the first of the list gets it."""
+"""Longest wait of the first write for a node that takes writes; then the first node of the list gets it."""
 TROUBLE_FIRST_S = 1.0
 TROUBLE_MOST_S = 30.0
-"""Time until a node that failed is asked whether it takes writes, from the first time to many times."""
+"""Time until a failed node is asked again whether it takes writes, after the first failure and after many."""
 SILENT_S: Final = 4.0
-"""How long one of several nodes may take to answer a question to all."""
+"""Time that one of several nodes has to answer a question to all."""
 ROUND_PAUSE_S: Final = 0.2
-"""Before all of them are asked again."""
+"""Pause before all nodes are asked again."""
 _GATEWAY_STATUSES = frozenset({502, 503, 504})
 
 T = TypeVar("T")
 
 
 class _Standing:
-    """What is known of one node."""
+    """Knowledge about one node."""
 
     __slots__ = ("ask_at_s", "failures", "noted_s", "seconds")
 
     def __init__(self) -> None:
         self.seconds: float | None = None
-        """What a write takes there; 0 after the first one, which had to connect, and None before it."""
+        """Measured time of a write; 0 after the first one, which had to connect, and None before it."""
         self.noted_s = 0.0
         self.failures = 0
         self.ask_at_s: float | None = 0.0
-        """When it is to be asked whether it takes writes; None once it has said that it does."""
+        """Time of the next question whether the node takes writes; None once it has agreed."""
 
     def expected_s(self, now_s: float) -> float:
         return float((self.seconds or 0.0) * self._kept(now_s))
@@ -92,7 +91,7 @@ class _Standing:
         self.noted_s = now_s
 
     def _kept(self, now_s: float) -> float:
-        """How much of what is known still counts."""
+        """Return the weight of the earlier measurement."""
         return float(0.5 ** ((now_s - self.noted_s) / FADING_S))
 
     def fail(self, now_s: float) -> None:
@@ -101,7 +100,7 @@ class _Standing:
 
 
 class HttpNodes:
-    """Base URLs in turn; callable from any thread."""
+    """Base URLs in turn; all methods can be called from any thread."""
 
     def __init__(
         self,
@@ -110,7 +109,7 @@ class HttpNodes:
         is_writable: Callable[[str], bool] = lambda _url: True,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``is_writable`` asks a node whether it takes writes, in a thread of its own; it must end."""
+        """``is_writable`` asks a node whether it takes writes, in a separate thread; it must end."""
         self.urls = tuple(dict.fromkeys(url.strip().rstrip("/") for url in urls if url.strip()))
         if not self.urls or not all(map(_is_address, self.urls)):
             raise ConfigurationError(f"{', '.join(urls) or 'nothing'!r} is no address: write http://host:port, several with commas")
@@ -120,30 +119,30 @@ class HttpNodes:
         self._standing = {url: _Standing() for url in self.urls}
         self._is_greeted = len(self.urls) == 1
         self._found = threading.Event()
-        """Set once a node has said that it takes writes, or all that they do not."""
+        """Set when one node takes writes, or when all do not."""
         self._lock = threading.Lock()
         self._place = 0
         self._failures = 0
 
     @property
     def current(self) -> str:
-        """The node that is asked now."""
+        """The node to ask now."""
         return self.urls[self._place % len(self.urls)]
 
     def greet(self) -> None:
-        """Ask all nodes whether they take writes, once, and begin with the first that does. By the thread that sends."""
+        """Ask all nodes once whether they take writes, and begin with the first that does. Called by the sending thread."""
         if not self._is_greeted:
             self._is_greeted = True
             with self._lock:
                 self._ask_due()
             self._found.wait(GREETING_S)
             with self._lock:
-                # A node that answers later is chosen when no write is under way.
+                # A node that answers later is chosen when no write is open.
                 well = [place for place, url in enumerate(self.urls) if self._standing[url].ask_at_s is None]
                 self._place = well[0] if well else self._place
 
     def choose(self) -> str:
-        """The node for the next write, when none is under way: `current` from now on."""
+        """Choose the node for the next write, when no write is open; it becomes `current`."""
         if len(self.urls) == 1:
             return self.urls[0]
         with self._lock:
@@ -156,7 +155,7 @@ class HttpNodes:
             return self.current
 
     def _ask_due(self) -> float:
-        """Begin to ask those that are to be asked; returns the time."""
+        """Start to ask the nodes whose time has come; return the time."""
         now_s = self._clock_s()
         for url, standing in self._standing.items():
             if standing.ask_at_s is not None and standing.ask_at_s <= now_s:
@@ -165,7 +164,7 @@ class HttpNodes:
         return now_s
 
     def _ask(self, url: str) -> None:
-        """Whether a node that is not known, or failed, takes writes."""
+        """Ask whether a new or failed node takes writes."""
         is_well = self._is_writable(url)
         with self._lock:
             if is_well:
@@ -177,19 +176,19 @@ class HttpNodes:
                 self._found.set()
 
     def on_written(self, url: str, seconds: float) -> None:
-        """A node answered a write after so many seconds."""
+        """Note the time in which a node answered a write."""
         with self._lock:
             self._standing[url].note(seconds, self._clock_s())
 
     def on_served(self, url: str) -> None:
-        """A node did what was asked of it."""
+        """Note that a node did what was asked of it."""
         if self._failures and url == self.current:
             self._failures = 0
 
     def on_failed(self, url: str) -> float:
-        """A node failed: ask the next one. Returns how long to wait before that, in seconds."""
+        """Note that a node failed, and move to the next one. Return how many seconds to wait before it is asked."""
         with self._lock:
-            # Several threads may have failed at the same node; only the first one moves on.
+            # Several threads can fail at the same node; only the first one moves on.
             if url == self.current:
                 self._standing[url].fail(self._clock_s())
                 self._place += 1
@@ -197,7 +196,7 @@ class HttpNodes:
             rounds = self._failures // len(self.urls)
         if self._failures % len(self.urls) and len(self.urls) > 1:
             return 0.0
-        # Jitter, because all clients of a node that restarts have failed at the same moment.
+        # Jitter, because all clients of a restarting node fail at the same moment.
         return float(min(PAUSE_MOST_S, PAUSE_FIRST_S * 2 ** min(rounds, 10)) * (0.5 + self._draw() / 2))
 
 
@@ -205,18 +204,18 @@ def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # Of a port that is no number up to 65535, or of half an IPv6 address.
+    except ValueError:  # Port not a number up to 65535, or a broken IPv6 address.
         return False
 
 
 def error_of_answer(url: str, status: int, headers: Mapping[str, str], body: bytes) -> BrokerhaError | None:
-    """The error that an HTTP answer tells; None when it is no error."""
+    """Return the error of an HTTP answer; None for success."""
     if status < 400:
         return None
     text = body.decode("utf-8", "replace").strip()
     name = headers.get("brokerha-error", "")
     if name and headers.get("content-type", "").startswith("application/json"):
-        # A client that asks for JSON gets errors in it too; what is shown to people is the sentence.
+        # A client that asks for JSON gets errors as JSON too; people see only the sentence.
         text = str(json.loads(body).get("text", text))
     if name:
         lsn = headers.get("brokerha-lsn", "0")
@@ -229,14 +228,14 @@ def error_of_answer(url: str, status: int, headers: Mapping[str, str], body: byt
 
 
 def unreachable(url: str, error: Exception) -> Unreachable:
-    """What a failed exchange with a node is to the caller."""
+    """Return the caller's error for a failed exchange with a node."""
     told = Unreachable(f"{url}: {str(error) or type(error).__name__}")
     told.remedy = getattr(error, "remedy", "")
     return told
 
 
 def of_all(problems: Mapping[str, BrokerhaError]) -> BrokerhaError:
-    """What is told when every node failed, the latest last: that one, or all of them where none was reached: who reads it may take one for the only one.
+    """Return the error to raise when every node failed: the last one, or one that names all nodes if none was reached.
 
     >>> of_all({"a": Unreachable("a: refused"), "b": Unreachable("b: no route")})
     Unreachable('a: refused; b: no route')
@@ -251,7 +250,7 @@ def of_all(problems: Mapping[str, BrokerhaError]) -> BrokerhaError:
 
 
 def ask_everywhere(urls: Sequence[str], ask: Callable[[str], T]) -> dict[str, T]:
-    """What each node answers, without those that fail. Raises what `of_all` tells when all do.
+    """Return the answer of each node, without failed ones. Raises the error of `of_all` when all fail.
 
     >>> ask_everywhere(["a", "b"], str.upper)
     {'a': 'A', 'b': 'B'}
@@ -273,9 +272,9 @@ def ask_everywhere(urls: Sequence[str], ask: Callable[[str], T]) -> dict[str, T]
 def ask_until_known(
     urls: Sequence[str], ask: Callable[[str, float], T], deadline_s: float, closing: threading.Event
 ) -> tuple[str, T] | None:
-    """Who knows it, and the answer; None when all that could be asked do not know it. Raises what a node said that was not heard.
+    """Return the node that knows, and its answer; None when every reachable node says unknown. Raises an unheard node's error.
 
-    ``ask`` gets a node and the moment until which it may take; ``closing`` ends a pause, and the rounds.
+    ``ask`` gets a node and its deadline; ``closing`` ends a pause, and the rounds.
     """
     rounds = Retrying(
         retry=retry_if_exception(_may_pass),

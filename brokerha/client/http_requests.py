@@ -1,5 +1,5 @@
-"""Which request over HTTP is which read (stores/reads/reading.py), step of a transaction (ports.Front.transact), command of an operator
-(ports.Front.command), or question about the cluster; and what its answer is inside.
+"""HTTP requests for reads (stores/reads/reading.py), transaction steps (ports.Front.transact), operator commands
+(ports.Front.command) and cluster questions, and the conversion of their answers.
 
 >>> read_of("get", "t", {"key": b"a/b"})
 Request(method='GET', path='/kv/t/a%2Fb', headers={}, body=b'')
@@ -43,12 +43,12 @@ def _get(path: str, accept: str = "") -> Request:
 
 
 def segment(value: str | bytes) -> str:
-    """One segment of a path; dots too are encoded, because a segment of dots alone means another folder."""
+    """Encode one segment of a path; dots too, because a segment of dots alone means another folder."""
     return quote(value, safe="").replace(".", "%2E")
 
 
 def _needed(value: object, what: str) -> str:
-    """What stands in a path: without it that is another path, or none."""
+    """Check text that a path needs: without it, the path would be another one or invalid."""
     if not isinstance(value, str) or not value:
         raise InvalidRequest(f"{what} is text and not empty, not {value!r}")
     return value
@@ -133,17 +133,17 @@ _READS: dict[str, Callable[[str, Arguments], Request]] = {
 }
 _NAMED: Final = frozenset({"query", "statements", "size", "contexts", "get", "range", "queue", "message"})
 COLUMNS: Final = {"contexts": "contextID", "repositories": "id"}
-"""Reads that a node answers with a table over HTTP, and with a list of names inside; the column that holds them."""
+"""Reads that a node answers with a table over HTTP, but with a list of names internally; the column of these names."""
 
 
 def read_of(kind: str, name: str, arguments: Arguments) -> Request:
-    """The request of a read. Raises InvalidRequest for a kind that does not exist, and without the name that it needs."""
+    """Return the request of a read. Raises InvalidRequest for an unknown kind, or without a required name."""
     request: Callable[[str, Arguments], Request] = _known(_READS, kind, "kind of read")
     return request(segment(_needed(name, "a name")) if kind in _NAMED else "", arguments)
 
 
 def column(table: bytes, name: str) -> bytes:
-    """One column of a table as a list of terms, as JSON."""
+    """Return one column of a table as a JSON list of terms."""
     cells = [row[name] for row in json.loads(table)["results"]["bindings"]]
     forms = {"uri": "<{}>", "bnode": "_:{}", "literal": "{}"}
     return json.dumps([forms[cell["type"]].format(cell["value"]) for cell in cells]).encode()
@@ -153,7 +153,7 @@ def column(table: bytes, name: str) -> bytes:
 
 
 def step_of(action: str, txid: str, arguments: Arguments) -> Request:
-    """The request of a step. Raises InvalidRequest for one that does not exist."""
+    """Return the request of a transaction step. Raises InvalidRequest for an unknown one."""
     headers = {"Brokerha-Session": arguments["session"]} if arguments.get("session") else {}
     if action == "begin":
         fields: dict[str, Any] = {"xid": arguments["xid"]} if arguments.get("xid") else {}
@@ -183,7 +183,7 @@ def step_of(action: str, txid: str, arguments: Arguments) -> Request:
 
 
 def answer_of(content: bytes, content_type: str) -> dict[str, Any]:
-    """What a node answered."""
+    """Decode a node's answer."""
     is_packed = content_type.startswith(MSGPACK)
     answer: dict[str, Any] = msgpack.unpackb(content, use_list=False) if is_packed else json.loads(content)
     return answer
@@ -221,11 +221,11 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "setting-unset": ("DELETE", "/cluster/settings/{name}"),
     "unpin": ("DELETE", "/cluster/pins/{name}"),
 }
-"""What stands in braces comes from the arguments; the rest of them travels as the body, for GET and DELETE after a question mark."""
+"""Braces are filled from the arguments; other arguments travel as the body, for GET and DELETE as the query string."""
 
 
 def command_of(name: str, arguments: Arguments) -> Request:
-    """The request of a command. Raises InvalidRequest for one that does not exist."""
+    """Return the request of a command. Raises InvalidRequest for an unknown one."""
     method, path = _known(_COMMANDS, name, "command")
     rest = dict(arguments)
     if name == "split-recovery" and not rest:
@@ -255,6 +255,6 @@ _QUESTIONS: dict[str, Callable[[Arguments], Request]] = {
 
 
 def question_of(what: str, arguments: Arguments) -> Request:
-    """The request of a question. Raises InvalidRequest for one that does not exist."""
+    """Return the request of a question. Raises InvalidRequest for an unknown one."""
     request: Request = _known(_QUESTIONS, what, "question")(arguments)
     return request

@@ -1,12 +1,12 @@
-"""How a client program reaches a cluster over HTTP: ports.Wire.
+"""ports.Wire over HTTP: how a client program reaches a cluster.
 
     submit    http_lane.py: batches to /tx/batch, in threads
-    read      the node's own paths, as everybody else uses them, in the calling thread: the future is complete on return
+    read      the node's public paths, in the calling thread: the future is complete on return
     ask       in the calling thread
 
-Several base URLs, separated by commas, stand in for each other: writes are divided among them (http_nodes.py), reads follow the writes. Reads and questions change nothing, so they are simply
-asked again elsewhere; with n nodes left to ask, each gets the n-th part of the time that is left, so that one that
-hangs does not use up all of it.
+Several base URLs, separated by commas, are alternatives. Writes are divided among them (http_nodes.py), and
+reads follow the writes. Reads and questions change nothing, so a failed one goes to another node. With n nodes left to ask, each
+gets 1/n of the remaining time, so that a node that hangs does not use all of it.
 """
 
 from __future__ import annotations
@@ -52,36 +52,36 @@ from brokerha.ports.front import ReadOutcome
 
 CONNECT_S = 3.0
 MARGIN_S = 1.0
-"""How much longer than the time it gave a node a request waits for it."""
+"""Extra time that a request waits beyond the timeout that it gave the node."""
 LAG_MOST_S = 10.0
-"""A master that knows nothing newer than this is in trouble."""
+"""A master that lags by more than this is in trouble."""
 PARTING_S = 5.0
 CLOSED: Final = "the connection was closed by this program"
 ONLY_PAUSE_S = 0.2
-"""Before the one node that can answer is asked again."""
+"""Pause before the only node that can answer is asked again."""
 OWNERS_LIMIT = 10_000
-"""Transactions of which it is remembered where they are."""
+"""Most transactions whose node is remembered."""
 
 
 class HttpAnswer(NamedTuple):
-    """An answer that is no error."""
+    """A successful answer."""
 
     headers: Mapping[str, str]
     content: bytes
 
 
 def _is_answer(error: BrokerhaError) -> bool:
-    """Whether an error is the answer to a question, which another node would not answer otherwise."""
+    """Tell whether an error is final for a question: another node would answer the same."""
     return not isinstance(error, Unreachable) and not may_pass(error) and type(error) is not TimedOut
 
 
 def _is_refusal(error: BrokerhaError) -> bool:
-    """Whether an error is the answer to a command: what one master refuses, for now or for good, is told at once."""
+    """Tell whether an error is final for a command: every refusal of a master, temporary or not, is raised at once."""
     return not isinstance(error, (Unreachable, NotPrimary))
 
 
 def _is_lost(error: BrokerhaError) -> bool:
-    """Every error is told at once, a lost connection too: the caller knows what to ask next."""
+    """Treat every error as final, a lost connection too: the caller knows what to ask next."""
     del error
     return True
 
@@ -91,15 +91,15 @@ class HttpWire:
 
     def __init__(self, urls: str | Sequence[str]) -> None:
         self._nodes = HttpNodes(urls.split(",") if isinstance(urls, str) else urls, is_writable=self._is_writable)
-        # Loading certificates takes a while, and is of use with https only.
+        # Loading certificates takes a while, and only https needs them.
         context = trusted(os.environ) if any(url.startswith("https") for url in self._nodes.urls) else None
         self._connections = Connections(identity_headers(os.environ, self._nodes.urls), context)
         self._lane = HttpLane(self._connections, self._nodes)
         self._closing = threading.Event()
         self._owners: dict[TxId, str] = {}
-        """Where transactions were begun, the latest last."""
+        """Nodes where transactions were begun, the latest last."""
         self._urls_of: dict[str, str] = {}
-        """Addresses of masters, as far as they said who they are."""
+        """Addresses of the masters that have told their id."""
 
     def submit(
         self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int, apart: str = WAIT
@@ -108,7 +108,7 @@ class HttpWire:
         return self._lane.submit(writes, level, copies, timeout_ms, apart)
 
     def read(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int) -> Future[ReadOutcome]:
-        """Ask for a read, and wait for it: a hop to another thread would cost half as much as the read itself."""
+        """Run a read and wait for it: a hop to another thread would cost half as much as the read itself."""
         future: Future[ReadOutcome] = Future()
         try:
             future.set_result(self._read(kind, name, arguments, min_lsn, time.monotonic() + timeout_ms / 1000))
@@ -117,7 +117,7 @@ class HttpWire:
         return future
 
     def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
-        """Cluster questions: ``status``, ``log``, ``logged``, ``entries``, ``outcome``, ``wait``; ``command``, of an operator; steps."""
+        """Ask the cluster: ``status``, ``log``, ``logged``, ``entries``, ``outcome``, ``wait``, ``command``, transaction steps."""
         deadline_s = time.monotonic() + timeout_ms / 1000
         if what == "transact":
             return self._step(arguments, deadline_s)
@@ -138,7 +138,7 @@ class HttpWire:
         return json.loads(answer.content)
 
     def close(self) -> None:
-        """Wait a moment for what is under way, then disconnect. Idempotent."""
+        """Wait a moment for open writes, then disconnect. Idempotent."""
         self._lane.close(PARTING_S)
         self._closing.set()
         self._connections.close()
@@ -168,19 +168,19 @@ class HttpWire:
         )
 
     def _step(self, asked: dict[str, Any], deadline_s: float) -> dict[str, Any]:
-        """One step of a transaction, at the node that has it; where it begins is remembered."""
+        """Run one step of a transaction at its node; `_begin` remembers that node."""
         action, txid = asked["action"], asked["txid"]
         step = step_of(action, txid, asked["arguments"])
         url = self._owners.get(txid) or self._urls_of.get(asked.get("node", ""), "")
         if action == "begin":
             return self._begin(step, deadline_s)
-        # Whether a commit that got no answer took place, the outcome tells (client/transactions.py); the rest is sent again.
+        # After a lost commit the caller asks for the outcome (client/transactions.py). Other steps are sent again.
         is_final = _is_lost if action == "commit" else _is_refusal
         answer = self._exchange(step, deadline_s, is_final, only=url)
         return answer_of(answer.content, answer.headers.get("content-type", ""))
 
     def _begin(self, step: Request, deadline_s: float) -> dict[str, Any]:
-        """Begin at the first node that takes it. Raises what the last one said."""
+        """Begin at the first node that accepts. Raises the error of the last one."""
         problem: BrokerhaError = Unreachable("no node was asked")
         for _ in self._nodes.urls:
             url = self._nodes.current
@@ -199,7 +199,7 @@ class HttpWire:
         raise problem
 
     def _outcome(self, txid: TxId, node: str, request: Request, deadline_s: float) -> Any:
-        """Ask the node that has it, then the others, one of which may speak for its master now; None when nobody knows it."""
+        """Ask the transaction's node, then the others, which can speak for its master now; None when all nodes say unknown."""
 
         def ask(url: str, until_s: float) -> HttpAnswer:
             return self._exchange(request, until_s, _is_lost, only=url)
@@ -213,7 +213,7 @@ class HttpWire:
         return json.loads(found[1].content)
 
     def _transactions(self, deadline_s: float) -> list[dict[str, Any]]:
-        """Those of all nodes of the list that answer. Raises what `of_all` tells when none does."""
+        """Return the transactions of all nodes that answer. Raises the error of `of_all` when all fail."""
         if len(self._nodes.urls) > 1:
             deadline_s = min(deadline_s, time.monotonic() + SILENT_S)
 
@@ -236,9 +236,9 @@ class HttpWire:
         is_final: Callable[[BrokerhaError], bool] = _is_answer,
         only: str = "",
     ) -> HttpAnswer:
-        """Ask one node after the other until one serves, or the time is over; ``is_final`` says which errors are the answer.
+        """Ask one node after the other until one serves or the time is over; ``is_final`` tells which errors end the search.
 
-        ``only`` names the one node that can answer.
+        ``only`` names the single node that can answer.
         """
         if self._closing.is_set():
             raise Unreachable(CLOSED)
@@ -264,7 +264,7 @@ class HttpWire:
                 raise Unreachable(CLOSED)
 
     def _is_writable(self, url: str) -> bool:
-        """Whether a node takes writes, and is not alone, far behind or without workers: what is written there would wait, or be refused."""
+        """Tell whether a node takes writes and is not alone, far behind or without workers: else writes wait or are refused."""
         for path in (f"/readyz?max-lag-s={LAG_MOST_S:g}", "/writable"):
             if not isinstance(self._attempt(url, Request("GET", path, {}), CONNECT_S), HttpAnswer):
                 return False

@@ -1,17 +1,17 @@
-"""A large transaction: far more than one message holds, and all of it at one LSN, or nothing.
+"""A large transaction: far more than fits into one message, all at one LSN, or nothing.
 
     with db.large_transaction() as tx:
-        tx.add("main", nquads)                    # any length; also remove, put, delete, publish; clear at its beginning
+    tx.add("main", nquads)                    # any length; also remove, put, delete, publish; clear only as the first operation
         db.load("main", "people.nt.gz", inside=tx)
     tx.committed                                  # Written(txid, lsn, level)
 
-It is handed over in parts, each a write of its own that nobody sees the effect of (model/reserved/staging.py), one after the other: so
-memory here and at the nodes is bounded, and writes of others come in between. Leaving the block commits; an exception drops it. No
-more than 512 MiB and 10 million quads, keys and messages; it reads nothing and shows nothing before its commit.
+The client hands the parts over one after the other, each as a write without a visible effect (model/reserved/staging.py). So memory
+at client and nodes is bounded, and other writes come in between. Leaving the block commits; an exception drops the transaction.
+Limits are 512 MiB and 10 million quads, keys and messages. It cannot read, and shows nothing before its commit.
 
-With ``key`` the same program may run again after it was interrupted, within an hour: parts that are staged are not staged twice, and what
-was committed is not committed twice, as long as the parts are the same. So an exception leaves what is staged; `drop` does not, and after it
-the key is of no more use.
+With ``key`` an interrupted program can run again within an hour: staged parts are not staged twice, and a committed transaction is
+not committed twice, if the parts are the same. So an exception keeps the staged parts. `drop` drops them, and then the key cannot
+be used again.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from brokerha.model.reserved.pieces import PIECE, PIECE_BYTES, PUBLISH
 from brokerha.model.reserved.staging import CLEAR, COMMIT, DROP, PART_BYTES, STAGE, pause_s
 
 PART_OPERATIONS: Final = 1_000
-"""A part ends with so many, or at `PART_BYTES`; a larger operation is a part of its own."""
+"""Most operations of a part, which also ends at `PART_BYTES`; a larger operation is a part of its own."""
 WHOLE_BYTES: Final = 1024 * 1024
-"""A message of so many, or more, is handed over in pieces."""
+"""A message of at least this size is handed over in pieces."""
 COMMIT_S: Final = 600.0
-"""How long a commit may take if nobody says; workers make what is left to be made."""
+"""Default timeout of a commit, in which workers finish the staged work."""
 
 
 class Readable(Protocol):
-    """A binary file, or what reads like one."""
+    """A binary file, or an object with its `read`."""
 
     def read(self, size: int, /) -> bytes:
-        """At most so many bytes; empty at the end."""
+        """Return at most ``size`` bytes; empty at the end."""
 
 
 def _filled(content: Readable, size: int) -> bytes:
-    """So many bytes, and fewer only at the end: a pipe or a socket gives what it has, long before its end."""
+    """Read ``size`` bytes, fewer only at the end: a pipe or a socket returns less long before its end."""
     found = bytearray()
     while len(found) < size and (data := content.read(size - len(found))):
         found += data
@@ -62,20 +62,20 @@ def _filled(content: Readable, size: int) -> bytes:
 
 @checked
 class LargeTransaction:
-    """One of them; for one thread."""
+    """A large transaction; for one thread."""
 
     def __init__(self, writer: Calls, key: TxId = "", ack: str | None = None, timeout: float | None = None) -> None:
-        """``timeout`` is that of each part, and of the commit."""
+        """``timeout`` is for each part, and for the commit."""
         self._is_kept = bool(key)
-        """Whether another one may go on with what is staged."""
+        """Whether another run can continue with the staged parts."""
         self.name: TxId = key or f"large-{secrets.token_hex(16)}"
         """The id of the transaction."""
         self.committed: Written | None = None
         """Set by the commit."""
         self.parts = 0
-        """Those that were handed over."""
+        """Number of parts handed over."""
         self._writer = writer
-        # Whether it takes place is known when a worker has judged it.
+        # The result is known only after a worker has judged it.
         self._ack = ack if ack is not None and parse_ack(ack)[0] == APPLIED_LEVEL else APPLIED_LEVEL
         self._timeout = timeout
         self._waiting: list[Operation] = []
@@ -105,21 +105,21 @@ class LargeTransaction:
         self._by_lines("remove", repository, nquads)
 
     def clear(self, repository: str) -> None:
-        """Let all that a repository holds go first, in all graphs. Raises InvalidRequest after anything else."""
+        """Remove the whole content of a repository first, in all graphs. Raises InvalidRequest after another operation."""
         if self.parts or (self._waiting and self._waiting[-1][0] != CLEAR):
             raise InvalidRequest("clear comes first in a large transaction")
         self.write([(CLEAR, repository)])
 
     def put(self, table: str, key_name: str | bytes, value: str | bytes) -> None:
-        """Put a value; text is taken as UTF-8."""
+        """Put a value; text is encoded as UTF-8."""
         self.write([("put", table, as_bytes(key_name), as_bytes(value))])
 
     def delete(self, table: str, key_name: str | bytes) -> None:
-        """Delete a key; one that is not there is no error."""
+        """Delete a key; a missing key is no error."""
         self.write([("delete", table, as_bytes(key_name))])
 
     def publish(self, queue: str, body: str | bytes | Readable, content_type: str = "application/octet-stream") -> None:
-        """Append a message to a queue; of any length, also what is read from a binary file. A long one is handed over in pieces."""
+        """Append a message of any length to a queue, also from a binary file. A long one is handed over in pieces."""
         content = BytesIO(as_bytes(body)) if isinstance(body, (str, bytes)) else body
         head = _filled(content, WHOLE_BYTES)
         if len(head) < WHOLE_BYTES:
@@ -136,7 +136,7 @@ class LargeTransaction:
         self.write([(PUBLISH, queue, content_type, first, self.parts, size_bytes)])
 
     def write(self, operations: Iterable[Operation]) -> None:
-        """Add operations: clear, add, remove, put, delete, publish (model/operations.py). Raises InvalidRequest, and what an earlier part came to."""
+        """Add clear, add, remove, put, delete, publish (model/operations.py). Raises InvalidRequest, and earlier parts' errors."""
         for operation in operations:
             size_bytes = sum(len(item) for item in operation if isinstance(item, (str, bytes)))
             is_full = self._waiting_bytes + size_bytes > PART_BYTES or len(self._waiting) >= PART_OPERATIONS
@@ -146,13 +146,13 @@ class LargeTransaction:
             self._waiting_bytes += size_bytes
 
     def stage(self, operations: Sequence[Operation]) -> None:
-        """Hand over one part. Raises InvalidRequest, Rejected (over a limit), and what writes raise."""
+        """Hand over one part. Raises InvalidRequest, Rejected (over a limit), and the errors of writes."""
         self._expect_open()
         if self._waiting:
             self._flush()
         begun_s = time.monotonic()
         rows = [(STAGE, self.name, self.parts + 1), *operations]
-        # Answered when a worker has it: so nobody hands over faster than workers take in.
+        # Wait until a worker has the part, so that the client is not faster than workers.
         self._writer.write(rows, ack=APPLIED_LEVEL, timeout=self._timeout, key=f"{self.name}.{self.parts + 1}")
         self.parts += 1
         time.sleep(pause_s(time.monotonic() - begun_s))
@@ -160,9 +160,9 @@ class LargeTransaction:
     # ---- the end
 
     def commit(self, *expectations: Operation) -> Written:
-        """Have it take place; with expectations (model/operations.py) only if they hold then.
+        """Commit; with expectations (model/operations.py) only if they hold then.
 
-        Raises Rejected (nothing took place, and it was dropped), OutcomeUnknown (it may take place yet: ``outcome`` of ``name`` tells).
+        Raises Rejected (nothing took place, and it was dropped), OutcomeUnknown (ask for `outcome` of ``name``).
         """
         self._expect_open()
         try:
@@ -182,29 +182,29 @@ class LargeTransaction:
         try:
             return self._writer.write(rows, ack=self._ack, timeout=seconds, key=self.name)
         except OutcomeUnknown:
-            # It may take place yet, so that nothing is dropped.
+            # The commit can still take place, so the parts must stay.
             self._is_over = True
             raise
 
     def drop(self) -> None:
-        """End it without a trace. What nobody can be told now goes after an hour. Never raises."""
+        """End the transaction without an effect. Parts that cannot be dropped now expire after an hour. Never raises."""
         if self._is_over:
             return
         self._is_over = True
-        # One that was committed after all has no parts any more.
+        # A committed transaction has no parts any more.
         with contextlib.suppress(BrokerhaError):
             self._writer.write([(DROP, self.name)], ack="synchronised", timeout=self._timeout)
 
     @property
     def written(self) -> Written:
-        """Where it took place. Raises WrongState before."""
+        """The result of the commit. Raises WrongState before it."""
         if self.committed is None:
             raise WrongState(f"large transaction {self.name} did not take place yet")
         return self.committed
 
     @property
     def lsn(self) -> Lsn:
-        """Where it took place; 0 before."""
+        """LSN of the commit; 0 before."""
         return self.committed.lsn if self.committed else 0
 
     # ---- inside
@@ -212,7 +212,7 @@ class LargeTransaction:
     def _by_lines(self, kind: str, repository: str, nquads: str) -> None:
         lines: list[str] = []
         size_bytes = 0
-        # Not splitlines, which also cuts at characters that a literal may hold as they are.
+        # Not splitlines, which also cuts at characters that are allowed inside a literal.
         for line in StringIO(nquads, newline=""):
             if lines and size_bytes + len(line) > PART_BYTES:
                 self.write([(kind, repository, "".join(lines))])

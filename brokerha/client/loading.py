@@ -1,18 +1,19 @@
-"""Long RDF input as transactions of bounded size.
+"""RDF input of any length, loaded as transactions of bounded size.
 
-N-Triples and N-Quads are read line by line and never held as a whole; every other syntax goes through pyoxigraph, which
-must be installed for it. Quads travel as ``add`` operations, whose blank node labels are kept as they are; so each label gets a
-prefix of this load, and a blank node is the same one in all transactions of the load and in no other.
+N-Triples and N-Quads are read line by line and never held as a whole. Other syntaxes need pyoxigraph to be installed. Quads travel
+as ``add`` operations, which keep labels of blank nodes. So each label gets a prefix of this load: a blank node is the same in all
+transactions of the load, and differs from those of other loads.
 
-A load as a whole is no transaction: when it fails, what came before stays. With ``key`` each of its transactions has a key
-made from it, so the same load may be started again and only does what is missing.
+A whole load is no transaction: when it fails, its earlier transactions stay. With ``key`` each transaction has a key made from it,
+so the same load can be started again and does only what is missing.
 
     load(db, "main", "people.nt.gz")          a file; the format by its name, .gz .bz2 .xz unpacked
-    load(db, "main", sys.stdin.buffer, "nt")  anything that gives lines
+    load(db, "main", sys.stdin.buffer, "nt")  any iterable of lines
     load(db, "main", "insert.ru")             a SPARQL update that is one INSERT DATA, of any length
-    load(db, "main", "x.nt", inside=tx)       all of it with one large transaction, or nothing (large.py)
+    load(db, "main", "x.nt", inside=tx)       all or nothing, in one large transaction (large.py)
 
-Labels are found without a parser: fast enough for long input, outside of strings, IRIs and comments, and safe to cut anywhere.
+Labels are found without a parser, which is fast on long input. Strings, IRIs and comments are skipped, and lines can be cut
+anywhere.
 
 >>> relabelled('_:a <urn:p> "_:b" .', "x")
 '_:xa <urn:p> "_:b" .'
@@ -47,9 +48,9 @@ if TYPE_CHECKING:
 
 STATEMENTS_LIMIT = 2_000
 SIZE_LIMIT_BYTES = 512 * 1024
-"""A transaction ends at whichever is reached first."""
+"""A transaction ends at the first limit that it reaches."""
 WINDOW = 16
-"""Transactions under way."""
+"""Most concurrent transactions."""
 STATEMENT_LIMIT_BYTES = 4 * 1024 * 1024
 """Longest single line."""
 
@@ -63,7 +64,7 @@ _PARSED = {
     "rdfxml": "RDF_XML", "jsonld": "JSON_LD", "n3": "N3",
 }  # fmt: skip
 _OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-"""How a file is opened that is packed, by the end of its name."""
+"""How to open a packed file, by the end of its name."""
 _INSERTED = "ru"
 """SPARQL: one INSERT DATA."""
 _ALL = (*_BY_LINES, *_PARSED, _INSERTED)
@@ -76,7 +77,7 @@ _GRAPH = re.compile(r'[^\s<>"{}|^`\\]+\Z')
 
 
 class Loaded(NamedTuple):
-    """How far a load is, and in the end what it did."""
+    """Progress of a load, and its result at the end."""
 
     statements: int
     transactions: int
@@ -88,10 +89,10 @@ Progress = Callable[[Loaded], None]
 
 
 class Writer(Protocol):
-    """What a load needs of a client."""
+    """The parts of a client that a load uses."""
 
     def pipeline(self, window: int, *, ack: str | None, timeout: float | None) -> Pipeline:
-        """Many writes at once, in their order."""
+        """Return a pipeline of concurrent writes in their order."""
 
 
 def load(
@@ -108,7 +109,7 @@ def load(
     on_progress: Progress | None = None,
     inside: LargeTransaction | None = None,
 ) -> Loaded:
-    """Load ``source``. ``timeout`` is that of each transaction. Raises InvalidRequest naming the lines, and what writes raise."""
+    """Load ``source``. ``timeout`` is for each transaction. Raises InvalidRequest with the lines, and the errors of writes."""
     name = _format_of(source, format_name)
     if graph and name in _WITH_GRAPHS:
         raise InvalidRequest(f"{name} names its graphs itself: a graph can be given for triples only")
@@ -116,7 +117,7 @@ def load(
         key = f"{inside.name}.{inside.parts}"
     prefix = f"l{hashlib.blake2b(key.encode(), digest_size=8).hexdigest() if key else secrets.token_hex(8)}x"
     lines = _of_file(Path(source), name, base_iri) if isinstance(source, (str, Path)) else statements(source, name, base_iri)
-    # Parsers invent labels, another one at each run; a load that may be repeated needs the same text each time.
+    # Parsers invent different labels in each run; a load that can be repeated needs the same text each time.
     numbers: dict[str, int] | None = {} if key and name not in _BY_LINES else None
     prepared = (_prepared(line, number, prefix, numbers, graph) for number, line in lines)
     if inside is not None:
@@ -126,7 +127,7 @@ def load(
 
 
 class _Load:
-    """One load under way."""
+    """A running load."""
 
     def __init__(self, into: Pipeline | LargeTransaction, repository: str, key: TxId, on_progress: Progress | None) -> None:
         self._into = into
@@ -135,7 +136,7 @@ class _Load:
         self._key = key
         self._on_progress = on_progress
         self._sent: list[tuple[int, int, int, Future[Written]]] = []
-        """(first line, last line, statements, future) of transactions whose end was not looked at yet, oldest first."""
+        """(first line, last line, statements, future) of transactions whose result is not read yet, oldest first."""
         self._number = 0
         self._done = Loaded(0, 0, 0)
 
@@ -163,7 +164,7 @@ class _Load:
         future: Future[Written]
         future = self._into.write([operation], key=key) if isinstance(self._into, Pipeline) else _staged(self._into, operation)
         self._sent.append((first, last, len(batch), future))
-        # A failure ends the load soon, and the list stays as short as the window.
+        # So a failure ends the load soon, and the list stays as short as the window.
         while self._sent and (self._sent[0][3].done() or len(self._sent) > WINDOW):
             self._take_oldest()
 
@@ -180,7 +181,7 @@ class _Load:
 
 
 def _staged(into: LargeTransaction, operation: Operation) -> Future[Written]:
-    """A part of a large transaction, which has ended; it is at no LSN that counts."""
+    """Stage a part of a large transaction and return its completed future; it has no LSN of its own."""
     future: Future[Written] = Future()
     try:
         into.stage([operation])
@@ -206,7 +207,7 @@ def _plain_name(path: Path) -> Path:
 
 
 def _of_file(path: Path, name: str, base_iri: str | None) -> Iterator[tuple[int, str]]:
-    """Statements of a file. Raises InvalidRequest when it cannot be read, or unpacked, to its end."""
+    """Yield the statements of a file. Raises InvalidRequest when the file cannot be read or unpacked to its end."""
     try:
         with _OPEN.get(path.suffix, open)(path, "rb") as file:
             yield from statements(file, name, base_iri)
@@ -215,7 +216,7 @@ def _of_file(path: Path, name: str, base_iri: str | None) -> Iterator[tuple[int,
 
 
 def statements(source: Any, name: str, base_iri: str | None = None) -> Iterator[tuple[int, str]]:
-    """Statements of something that is open, each with its number: of the line, or in the order of the parser. Raises InvalidRequest."""
+    """Yield the statements of an open source, each with its line number or its number from the parser. Raises InvalidRequest."""
     if name == _INSERTED:
         return _inserted(source, base_iri)
     return _lines(source) if name in _BY_LINES else _parsed(source, _PARSED[name], base_iri)
@@ -251,7 +252,7 @@ def _parsed(source: Any, format_word: str, base_iri: str | None) -> Iterator[tup
 
 
 def _inserted(source: Any, base_iri: str | None) -> Iterator[tuple[int, str]]:
-    """Quads of an update that is one INSERT DATA, each with its number."""
+    """Yield the quads of an update that is one INSERT DATA, each with its number."""
     try:
         from brokerha.ingress.insert_data import documents
         from brokerha.ingress.rdf_bodies import quads_of
@@ -284,10 +285,10 @@ def _prepared(line: str, number: int, prefix: str, numbers: dict[str, int] | Non
 
 
 def relabelled(line: str, prefix: str, numbers: dict[str, int] | None = None) -> str:
-    """The line with ``prefix`` before each blank node label.
+    """Return the line with ``prefix`` before each blank node label.
 
-    With ``numbers``, which fills up from line to line, labels become numbers in the order of their first appearance:
-    the same input gives the same text even where a parser invents labels.
+    With ``numbers``, which grows from line to line, labels become numbers in the order of their first appearance. So the same input
+    gives the same text, even where a parser invents labels.
     """
     if "_:" not in line:
         return line
@@ -303,7 +304,7 @@ def relabelled(line: str, prefix: str, numbers: dict[str, int] | None = None) ->
 
 
 def in_graph(line: str, graph: str) -> str:
-    """The line of a triple as a quad of a graph. Raises InvalidRequest when it has no final dot, or the graph is no IRI."""
+    """Turn the line of a triple into a quad of a graph. Raises InvalidRequest without a final dot, or when the graph is no IRI."""
     if not _GRAPH.match(graph):
         raise InvalidRequest(f"the graph {graph!r} is no IRI")
     dots = [found.start() for found in _DOT.finditer(line) if found[2]]
@@ -313,6 +314,6 @@ def in_graph(line: str, graph: str) -> str:
 
 
 def is_statement(line: str) -> bool:
-    """Whether there is anything but white space and a comment."""
+    """Tell whether a line has more than white space and a comment."""
     text = line.lstrip()
     return bool(text) and not text.startswith("#")

@@ -1,4 +1,4 @@
-"""What a reply means to the caller: a `Written`, or the error that it stands for."""
+"""Meaning of a reply for the caller: a `Written`, or an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Written(NamedTuple):
 
 
 def written(reply: Reply) -> Written:
-    """What was written. Raises Rejected, OutcomeUnknown, or what the node refused it with."""
+    """Return the result of a write. Raises Rejected, OutcomeUnknown, or the error with which the node refused it."""
     error = error_of_reply(reply)
     if error is not None:
         raise error
@@ -27,12 +27,12 @@ def written(reply: Reply) -> Written:
 
 
 def is_conflict(reply: Reply) -> bool:
-    """Whether the write was rejected as what it expected was changed by another one."""
+    """Tell whether the write was rejected because another write broke its expectation."""
     return reply.status == REJECTED_STATUS and isinstance(aborted(reply.reason), Conflict)
 
 
 def error_of_reply(reply: Reply) -> BrokerhaError | None:
-    """The error that a reply stands for; None when the write reached its level."""
+    """Return the error of a reply; None when the write reached its level."""
     if reply.status == REJECTED_STATUS:
         return Rejected(reply.reason, reply.txid, reply.lsn)
     if reply.status == UNKNOWN:

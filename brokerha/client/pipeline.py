@@ -1,12 +1,12 @@
-"""Many writes at once: each call returns a future at once, as long as fewer than ``window`` writes are under way.
+"""Many concurrent writes: each call returns a future at once, while fewer than ``window`` writes are open.
 
     with db.pipeline(window=1000) as pipeline:
         futures = [pipeline.put("t", str(n), b"0") for n in range(100_000)]
 
-One thread hands over whatever is waiting, as one list; so batches form by themselves when writes come faster than the wire
-takes them, and a lonely write goes at once. Writes are handed over in the order of the calls. Leaving the block
-waits for all of them and raises the first error, so that nothing fails unseen; each future has its own as well. When no node was reached with
-a write before its deadline, the next call raises that, too: else each further window would wait as long.
+One thread hands over all waiting writes as one list. So batches form when writes come faster than the wire takes them, and a single
+write goes at once. Writes are handed over in the order of the calls. Leaving the block waits for all of them and raises the first
+error, so no failure is lost; each future has its own error as well. When a write reached no node before its deadline, the next call
+raises that error too. Else each further window would wait as long.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ WINDOW_LIMIT = 100_000
 
 @checked
 class Pipeline:
-    """Writes of one client that are under way together."""
+    """Concurrent writes of one client."""
 
     def __init__(self, client: Calls, window: int, ack: str, timeout_s: float, apart: str = WAIT) -> None:
         if not 1 <= window <= WINDOW_LIMIT:
             raise InvalidRequest(f"the window of a pipeline is 1 to {WINDOW_LIMIT}, not {window}")
         self.window = window
         self.first_error: BaseException | None = None
-        """Of the first write that failed; later calls still go on, but see `write`."""
+        """Error of the first failed write; later calls continue, but see `write`."""
         self._away: Unreachable | None = None
-        """No node was reached with the write that ended last, and nobody was told."""
+        """Set when the last completed write reached no node, until a call raises it."""
         self._client = client
         self._level, self._copies = parse_ack(ack)
         self._apart = parse_apart(apart)
         self._timeout_s = timeout_s
         self.limit_s = 2 * timeout_s
-        """Every write has ended by then, if the wire is not broken."""
+        """Time in which every write ends, unless the wire is broken."""
         self._room = threading.Semaphore(window)
         self._changed = threading.Condition()
         self._waiting: deque[tuple[TxId, bytes, Future[Written]]] = deque()
@@ -63,9 +63,9 @@ class Pipeline:
     # ---- writes
 
     def write(self, operations: Sequence[Operation], *, key: TxId = "") -> Future[Written]:
-        """One transaction. Waits for room in the window; raises InvalidRequest at once, NotReady when no room came.
+        """Write one transaction. Waits for room in the window; raises InvalidRequest at once, NotReady when no room becomes free.
 
-        Raises Unreachable when the write that ended last reached no node; another call tries again.
+        Raises Unreachable when the last completed write reached no node; the next call tries again.
         """
         txid, body = self._client.txid(key), pack_operations(list(operations))
         if not self._room.acquire(timeout=self.limit_s):
@@ -90,7 +90,7 @@ class Pipeline:
         return self.write([("update", repository, text)], key=key)
 
     def put(self, table: str, key_name: str | bytes, value: str | bytes, *, key: TxId = "") -> Future[Written]:
-        """Put a value; text is taken as UTF-8."""
+        """Put a value; text is encoded as UTF-8."""
         return self.write([("put", table, as_bytes(key_name), as_bytes(value))], key=key)
 
     def delete(self, table: str, key_name: str | bytes, *, key: TxId = "") -> Future[Written]:
@@ -108,13 +108,13 @@ class Pipeline:
             raise self.first_error
 
     def flush(self) -> None:
-        """Wait until nothing is under way any more. Raises NotReady when that takes far longer than a write may."""
+        """Wait until no write is open. Raises NotReady when that takes far longer than a write can."""
         with self._changed:
             if not self._changed.wait_for(lambda: not self._under_way, self.limit_s):
                 raise NotReady(f"{self._under_way} writes have no answer after {self.limit_s:g} seconds")
 
     def close(self) -> None:
-        """Take no more writes, and wait for those under way. Idempotent."""
+        """Refuse new writes, and wait for the open ones. Idempotent."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -159,7 +159,7 @@ class Pipeline:
 
     def _settle(self, future: Future[Written], done: Written | None, error: BaseException | None) -> None:
         self._away = error if isinstance(error, Unreachable) else None
-        # A caller may have cancelled it; then nobody wants to know.
+        # A caller can have cancelled it, and then ignores the result.
         if future.set_running_or_notify_cancel():
             if error is not None:
                 future.set_exception(error)

@@ -1,7 +1,7 @@
-"""Reading calls, which a client and an open transaction share: only what `read` does differs.
+"""Read calls that a client and an open transaction share; only `read` differs between them.
 
-Reading calls take ``min_lsn``: see at least this LSN, or ``"latest"``. Inside a transaction they show the state at one LSN and,
-on top of it, the transaction's own operations so far.
+Read calls take ``min_lsn``: see at least this LSN, or ``"latest"``. Inside a transaction they show the state at one LSN, with the
+transaction's own operations so far on top.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from brokerha.ports.front import ReadOutcome
 
 Result = TypeVar("Result")
 Least = Lsn | Literal["latest"] | None
-"""What a read must see: at least this LSN; ``latest``, all that is ordered now at the master that is asked; None for what
-the client asks for by itself: nothing, or in a session its own writes."""
+"""The least LSN that a read must see. ``latest``: all that the asked master has ordered by now. None: the client's default."""
 
 
 class QueueMessage(NamedTuple):
@@ -36,17 +35,17 @@ class QueueMessage(NamedTuple):
     body: bytes
     """Empty when it is longer than a transaction and was not asked for."""
     size: int | None = None
-    """Bytes of a body that is not here, and that `message_body` reads; None when it is here."""
+    """Bytes of a body that is left out, and that `message_body` reads; None when the body is here."""
 
 
 @checked
 class Reads:
-    """Queries, keys, queues; `read` carries one of them out."""
+    """Queries, keys and queues; `read` runs one of them."""
 
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Least = None, timeout: float | None = None
     ) -> ReadOutcome:
-        """One read of ports.Front, as it comes."""
+        """Run one read of ports.Front and return its outcome unchanged."""
         raise NotImplementedError
 
     def query(
@@ -60,7 +59,7 @@ class Reads:
         default_graphs: Iterable[str] = (),
         named_graphs: Iterable[str] = (),
     ) -> Solutions | bool | Triples | ReadOutcome:
-        """A SPARQL query: `Solutions`, a bool, or `Triples`; with ``accept`` the answer as it came, in that format."""
+        """Run a SPARQL query: `Solutions`, a bool, or `Triples`; with ``accept`` the raw answer in that format."""
         arguments = {
             "query": text,
             "accept": accept or ACCEPT,
@@ -71,15 +70,15 @@ class Reads:
         return outcome if accept else parsed(outcome)
 
     def select(self, repository: str, text: str, *, min_lsn: Least = None, timeout: float | None = None) -> Solutions:
-        """A SELECT query. Raises InvalidRequest when it is another form of query."""
+        """Run a SELECT query. Raises InvalidRequest for another form of query."""
         return _of_form(self.query(repository, text, min_lsn=min_lsn, timeout=timeout), Solutions, "SELECT")
 
     def is_true(self, repository: str, text: str, *, min_lsn: Least = None, timeout: float | None = None) -> bool:
-        """An ASK query. Raises InvalidRequest when it is another form of query."""
+        """Run an ASK query. Raises InvalidRequest for another form of query."""
         return _of_form(self.query(repository, text, min_lsn=min_lsn, timeout=timeout), bool, "ASK")
 
     def construct(self, repository: str, text: str, *, min_lsn: Least = None, timeout: float | None = None) -> Triples:
-        """A CONSTRUCT or DESCRIBE query. Raises InvalidRequest when it is another form of query."""
+        """Run a CONSTRUCT or DESCRIBE query. Raises InvalidRequest for another form of query."""
         return _of_form(self.query(repository, text, min_lsn=min_lsn, timeout=timeout), Triples, "CONSTRUCT")
 
     def get(
@@ -91,7 +90,7 @@ class Reads:
         min_lsn: Least = None,
         timeout: float | None = None,
     ) -> bytes | None:
-        """The value of a key, also as a ``snapshot`` shows it; None when there is none. Raises UnknownSnapshot."""
+        """Return the value of a key, or None; with ``snapshot`` as that snapshot shows it. Raises UnknownSnapshot."""
         try:
             arguments = {"key": as_bytes(key_name), **({} if snapshot is None else {"snapshot": snapshot})}
             return self.read("get", table, arguments, min_lsn, timeout).body
@@ -113,9 +112,9 @@ class Reads:
         min_lsn: Least = None,
         timeout: float | None = None,
     ) -> list[tuple[bytes, bytes]]:
-        """Keys and values in key order, from ``start`` on and before ``end``; 1000 of them when no limit is given.
+        """Return keys and values in key order, from ``start`` on and before ``end``; at most 1000 without a limit.
 
-        Also as a ``snapshot`` shows them; raises UnknownSnapshot.
+        With ``snapshot``, as that snapshot shows them; raises UnknownSnapshot.
         """
         arguments = {
             "prefix": as_bytes(prefix),
@@ -129,7 +128,7 @@ class Reads:
         return list(msgpack.unpackb(outcome.body, use_list=False))
 
     def size(self, repository: str, *, min_lsn: Least = None, timeout: float | None = None) -> int:
-        """Number of quads of a repository."""
+        """Return the number of quads in a repository."""
         return int(self.read("size", repository, {"context": ()}, min_lsn, timeout).body)
 
     def queue(
@@ -141,18 +140,18 @@ class Reads:
         min_lsn: Least = None,
         timeout: float | None = None,
     ) -> list[QueueMessage]:
-        """The first messages of a queue (those after ``after``, the id of one), without taking them; of long ones the size, and not the body."""
+        """Return the first messages of a queue, or those after an id, without taking them; long ones have a size and no body."""
         if limit < 1:
             raise InvalidRequest(f"limit is a number from 1 on, not {limit}")
         outcome = self.read("queue", name, {"after": after, "limit": limit}, min_lsn, timeout)
         return [message_of(row) for row in msgpack.unpackb(outcome.body, use_list=False)]
 
     def message_body(self, queue: str, message_id: str, *, min_lsn: Least = None, timeout: float | None = None) -> Iterator[bytes]:
-        """The body of one message, in pieces; ``timeout`` is that of each. Raises NotFound when the message is not there, or is taken meanwhile."""
+        """Yield the body of a message in pieces; ``timeout`` is for each. Raises NotFound when it is missing or taken meanwhile."""
         number, count = 0, 1
         while number < count:
             outcome = self.read("message", queue, {"id": message_id, "number": number}, min_lsn, timeout)
-            # Another node may be asked, which is not as far yet.
+            # The next piece can come from another node, which must have caught up.
             min_lsn = outcome.lsn
             _, _, count, data = msgpack.unpackb(outcome.body)
             yield data
@@ -165,20 +164,20 @@ class Reads:
         min_lsn: Least = None,
         timeout: float | None = None,
     ) -> list[ReadOutcome]:
-        """Several reads of one moment, (kind, name, arguments) each: all at one LSN, over all stores; at most 100."""
+        """Run several reads, (kind, name, arguments) each, at one LSN over all stores; at most 100."""
         with in_utf8():
             arguments = {"reads": tuple(msgpack.packb(wanted) for wanted in reads)}
         outcome = self.read("together", "", arguments, min_lsn, timeout)
         return [ReadOutcome(content_type, outcome.lsn, body) for content_type, body in msgpack.unpackb(outcome.body)]
 
     def queues(self, *, min_lsn: Least = None, timeout: float | None = None) -> dict[str, dict[str, int]]:
-        """All queues by name: ``{"depth", "published", "accepted"}`` of each."""
+        """Return all queues by name: ``{"depth", "published", "accepted"}`` of each."""
         answer: dict[str, dict[str, int]] = json.loads(self.read("queues", "", {}, min_lsn, timeout).body)
         return answer
 
 
 def message_of(row: Sequence[Any]) -> QueueMessage:
-    """A message, by its row."""
+    """Return the message in a row."""
     message_id, content_type, body = row
     if (pieces := pieces_of(content_type, body)) is None:
         return QueueMessage(message_id, content_type, body)
@@ -187,7 +186,7 @@ def message_of(row: Sequence[Any]) -> QueueMessage:
 
 @contextlib.contextmanager
 def in_utf8() -> Iterator[None]:
-    """Raise InvalidRequest for text that cannot be sent."""
+    """Raise InvalidRequest for text that cannot be sent as UTF-8."""
     try:
         yield
     except UnicodeEncodeError:
@@ -195,7 +194,7 @@ def in_utf8() -> Iterator[None]:
 
 
 def as_bytes(value: str | bytes | bytearray | memoryview) -> bytes:
-    """Text as UTF-8, bytes as they are, also those of a buffer. Raises InvalidRequest for anything else: `bytes` makes zeros of a number."""
+    """Return text as UTF-8, and other data as bytes. Raises InvalidRequest for wrong types: `bytes` makes zeros of a number."""
     if isinstance(value, str):
         with in_utf8():
             return value.encode()

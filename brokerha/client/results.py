@@ -3,8 +3,8 @@
     SELECT, ASK     `Solutions`, a list of dictionaries; a bool
     CONSTRUCT       `Triples`, a list of N-Triples lines
 
-A term is an `Iri` or a `BlankNode`, which are text, or a `Literal`, which is a tuple of (text, datatype, language). Numbers are
-not converted by themselves, because ``01`` and ``1`` are different terms; `Literal.native` does it where it is wanted.
+A term is an `Iri` or a `BlankNode`, which are text, or a `Literal`, which is a tuple of (text, datatype, language). Numbers stay
+text, because ``01`` and ``1`` are different terms; `Literal.native` converts them.
 
 >>> Literal("1", XSD + "integer").native()
 1
@@ -24,7 +24,7 @@ XSD = "http://www.w3.org/2001/XMLSchema#"
 RESULTS_JSON = "application/sparql-results+json"
 N_TRIPLES = "application/n-triples"
 ACCEPT = f"{RESULTS_JSON}, {N_TRIPLES};q=0.9"
-"""Asks for one format of each kind; the form of the query decides which."""
+"""One format for each kind of result; the form of the query selects it."""
 
 _INTEGERS = frozenset(
     XSD + name
@@ -55,7 +55,7 @@ class Literal(NamedTuple):
     language: str = ""
 
     def native(self) -> str | int | float | bool | Decimal:
-        """As a number or a truth value where the datatype says so; else the text. Raises ValueError for ill-typed ones."""
+        """Return a number or a truth value if the datatype says so, else the text. Raises ValueError for ill-typed text."""
         if self.datatype in _INTEGERS:
             return int(self.value)
         if self.datatype == XSD + "decimal":
@@ -72,29 +72,29 @@ Solution = dict[str, Term | tuple[Any, ...]]
 
 
 class _Aged:
-    """What an answer says of itself."""
+    """Facts about the answer that a result came from."""
 
     raw: ReadOutcome
-    """The answer as it came."""
+    """The unchanged answer."""
 
     @property
     def lsn(self) -> Lsn:
-        """The content is that of this LSN or a later one."""
+        """The LSN of the content, or an earlier one."""
         return self.raw.lsn
 
     @property
     def apart(self) -> str:
-        """State word of the master that was asked, if it could not agree with the others then; else empty."""
+        """State word of the asked master if it could not agree with the others, else empty."""
         return self.raw.apart
 
     @property
     def stale_ms(self) -> int | None:
-        """Then: for how long it had not been known to be up to date, as far as it knew."""
+        """For how long an apart master had not been known to be up to date, as far as it knew."""
         return self.raw.stale_ms
 
 
 class Solutions(_Aged, list[Solution]):
-    """Rows of a SELECT: a dictionary each, without the variables that are unbound."""
+    """Rows of a SELECT: one dictionary each, without unbound variables."""
 
     def __init__(self, rows: list[Solution], variables: tuple[str, ...], raw: ReadOutcome) -> None:
         super().__init__(rows)
@@ -111,7 +111,7 @@ class Triples(_Aged, list[str]):
 
 
 def parsed(outcome: ReadOutcome) -> Solutions | bool | Triples:
-    """The value of a result that was asked for with `ACCEPT`. Raises ProtocolError for another format."""
+    """Return the value of a result requested with `ACCEPT`. Raises ProtocolError for another format."""
     kind = outcome.content_type.partition(";")[0]
     if kind == N_TRIPLES:
         return Triples(outcome)
@@ -125,7 +125,7 @@ def parsed(outcome: ReadOutcome) -> Solutions | bool | Triples:
 
 
 def term_of(cell: dict[str, Any]) -> Term | tuple[Any, ...]:
-    """A term of a JSON result; a triple term is a tuple of its three terms."""
+    """Return a term of a JSON result; a triple term is a tuple of its three terms."""
     kind, value = cell["type"], cell["value"]
     if kind == "uri":
         return Iri(value)

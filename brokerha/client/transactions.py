@@ -1,4 +1,4 @@
-"""A transaction over several stores, filled step by step: all of it takes place at one LSN, or nothing.
+"""A transaction over several stores, filled step by step: it takes place as a whole at one LSN, or not at all.
 
     with db.transaction() as tx:
         message = tx.accept("inbox")
@@ -6,16 +6,16 @@
         tx.publish("outbox", b"done")
     tx.committed                                     # Committed(txid, lsn)
 
-It lives at one master. Leaving the block commits, an exception rolls back. Operations are collected here and handed over in
-groups: before a read, before `accept`, before the commit, and when there are many. So what a master finds wrong with one
-may be raised by a later call, the commit too; that operation is taken out, and the transaction can go on without it or be rolled back. Reads
+A transaction lives at one master. Leaving the block commits; an exception rolls back. The client collects operations and hands them
+over in groups: before a read, before `accept`, before the commit, and when there are many. So a later call, even the commit, can
+raise the master's error about an operation. That operation is left out; the transaction can continue or be rolled back. Reads
 inside show the state plus the transaction's own operations.
 
-Every step may be sent again: operations are numbered, and a commit is known by its transaction id. When the connection breaks in
-the middle of a commit the outcome is asked for until the time is over; only then is it `OutcomeUnknown`.
+Every step can be sent again: operations are numbered, and a commit has its transaction id. When the connection breaks during a
+commit, the client asks for the outcome until its timeout, and only then raises `OutcomeUnknown`.
 
-With ``isolation`` the master remembers what each read found and has it judged with the next one, and with the commit: `Conflict` says
-that somebody changed it meanwhile. `Session.run_transaction` runs it again then.
+With ``isolation`` the master remembers the result of each read and checks it with the next read and with the commit. `Conflict`
+means that another transaction changed it meanwhile. `Session.run_transaction` then runs the transaction again.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ from brokerha.ports.front import ReadOutcome
 
 OCTETS: Final = "application/octet-stream"
 GROUP_LIMIT: Final = 100
-"""Operations that wait here at most before they are handed over."""
+"""Most operations that are collected before they are handed over."""
 GROUP_LIMIT_BYTES: Final = 256 * 1024
 WAIT_SLICE_S: Final = 10.0
-"""Longest wait for a message in one step; a longer one is several steps, each of which keeps the transaction alive."""
+"""Longest wait for a message in one step. A longer wait has several steps, each of which keeps the transaction alive."""
 PAUSE_S: Final = 0.2
-"""Between two questions for an outcome that is not decided."""
+"""Pause between two questions for an undecided outcome."""
 ATTEMPTS: Final = 20
-"""Runs of a transaction that is aborted each time."""
+"""Most attempts of a transaction that is aborted each time."""
 NEW, OPEN, PLACED, PREPARED, OVER = "new", "open", "placed", "prepared", "over"
 
 
 class Connection(Protocol):
-    """What a transaction needs of the client that began it (calls.py)."""
+    """The parts of the client that a transaction uses (calls.py)."""
 
     timeout: float
     ack: str
@@ -74,18 +74,18 @@ class Connection(Protocol):
     transactions: set[Transaction]
 
     def ask(self, what: str, arguments: dict[str, Any], timeout: float | None = None) -> Any:
-        """A question of ports.Wire."""
+        """Ask a question of ports.Wire."""
 
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Least = None, timeout: float | None = None
     ) -> ReadOutcome:
-        """One read of ports.Front."""
+        """Run one read of ports.Front."""
 
     def seconds(self, timeout: float | None) -> float:
-        """The time of a call."""
+        """Return the timeout of a call."""
 
     def note(self, lsn: Lsn) -> None:
-        """A write of this client has this LSN."""
+        """Note the LSN of a write of this client."""
 
 
 class Committed(NamedTuple):
@@ -93,7 +93,7 @@ class Committed(NamedTuple):
 
     txid: TxId
     lsn: Lsn
-    """0 when it was not waited for an LSN."""
+    """0 when the commit did not wait for an LSN."""
 
 
 @checked
@@ -122,7 +122,7 @@ class Transaction(Reads):
         self._token = token or calls.token
         self._node: NodeId = ""
         self._count = 0
-        """Operations that the master has."""
+        """Number of operations that the master has."""
         self._waiting: list[Operation] = []
         self._waiting_bytes = 0
         self._never = threading.Event()
@@ -143,11 +143,11 @@ class Transaction(Reads):
 
     @property
     def node(self) -> NodeId:
-        """The master that has it; empty before `begin`."""
+        """The master of the transaction; empty before `begin`."""
         return self._node
 
     def begin(self, at: NodeId = "", *, timeout: float | None = None) -> Self:
-        """Open it at a master, ``at`` this one if the wire can choose. Raises InvalidRequest (xid in use, time-out too long), ReadOnly, NotReady, TimedOut."""
+        """Open it at a master, maybe ``at``. Raises InvalidRequest (xid in use, timeout too long), ReadOnly, NotReady, TimedOut."""
         self._expect(NEW)
         self._node = at
         arguments = {
@@ -162,9 +162,9 @@ class Transaction(Reads):
         return self
 
     def prepare(self, *, timeout: float | None = None) -> str:
-        """First phase of a transaction with an xid: ``prepared``, or ``read-only`` when there was nothing to do.
+        """Run the first phase of a transaction with an xid: ``prepared``, or ``read-only`` when there is nothing to do.
 
-        Raises Aborted when it cannot be promised.
+        Raises Aborted when the master cannot promise the commit.
         """
         self._expect(OPEN)
         self.flush(timeout=timeout)
@@ -177,7 +177,7 @@ class Transaction(Reads):
         return state
 
     def commit(self, *, timeout: float | None = None) -> Committed:
-        """Have it take place. Raises Aborted (safe to run again), OutcomeUnknown (ask for `outcome` of ``txid``)."""
+        """Commit. Raises Aborted (safe to run again), OutcomeUnknown (ask for `outcome` of ``txid``)."""
         self._expect(OPEN, PREPARED)
         self.flush(timeout=timeout)
         level, copies = self._ack
@@ -193,19 +193,19 @@ class Transaction(Reads):
         return self.committed
 
     def rollback(self, *, timeout: float | None = None) -> None:
-        """End it without a trace; a second time does nothing."""
+        """End the transaction without an effect; a second call does nothing."""
         if self.state == OVER:
             return
         if self.state != NEW:
-            # One that is over already is all that was wanted.
+            # An aborted transaction needs no rollback.
             with contextlib.suppress(Aborted):
                 self._step("rollback", {"session": self._token}, timeout)
         self._end()
 
     def abandon(self) -> None:
-        """Roll back if that is possible; a prepared one stays, as its coordinator decides. Never raises."""
+        """Roll back if possible; leave a prepared transaction to its coordinator. Never raises."""
         if self.state == OPEN:
-            # When nobody answers, the master ends it by itself after a while.
+            # Without an answer, the master ends the transaction after its timeout.
             with contextlib.suppress(BrokerhaError):
                 self.rollback(timeout=min(self._calls.timeout, WAIT_SLICE_S))
         if self.state != PREPARED:
@@ -224,10 +224,10 @@ class Transaction(Reads):
             self.flush()
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Hand over what is collected here.
+        """Hand the collected operations over to the master.
 
-        Raises InvalidRequest when the master finds something wrong with an operation, which is taken out: what came before and after it
-        stays, and the transaction can go on or be rolled back.
+        Raises InvalidRequest when the master refuses an operation. That operation is taken out; the others stay, and the
+        transaction can continue or be rolled back.
         """
         if not self._waiting:
             return
@@ -236,7 +236,7 @@ class Transaction(Reads):
         except WrongState:
             raise
         except InvalidRequest:
-            # Of a group nothing was taken; one by one they show which it is.
+            # The master took none of the group. Hand over one by one to find the wrong operation.
             while self._waiting:
                 self._hand_over_next(timeout)
 
@@ -252,7 +252,7 @@ class Transaction(Reads):
             raise
 
     def _hand_over(self, count: int, timeout: float | None) -> None:
-        """The first so many."""
+        """Hand over the first ``count`` operations."""
         self._step("operations", {"first": self._count, "operations": self._waiting[:count]}, timeout)
         self._count += count
         del self._waiting[:count]
@@ -271,19 +271,19 @@ class Transaction(Reads):
         self.write([("remove", repository, nquads)])
 
     def put(self, table: str, key_name: str | bytes, value: str | bytes) -> None:
-        """Put a value; text is taken as UTF-8."""
+        """Put a value; text is encoded as UTF-8."""
         self.write([("put", table, as_bytes(key_name), as_bytes(value))])
 
     def delete(self, table: str, key_name: str | bytes) -> None:
-        """Delete a key; one that is not there is no error."""
+        """Delete a key; a missing key is no error."""
         self.write([("delete", table, as_bytes(key_name))])
 
     def publish(self, queue: str, body: str | bytes, content_type: str = OCTETS) -> None:
-        """Append a message to a queue; nobody sees it before the commit."""
+        """Append a message to a queue; it is invisible before the commit."""
         self.write([("publish", queue, content_type, as_bytes(body))])
 
     def expect_key(self, table: str, key_name: str | bytes, etag: str) -> None:
-        """Take place only if the key has the value of this ETag then; ``""``: only if there is no such key."""
+        """Take place only if the key then has the value of this ETag; with ``""`` only if the key is missing."""
         self.write([("expect-key", table, as_bytes(key_name), etag)])
 
     def expect_unchanged(self, kind: str, name: str, since: Lsn) -> None:
@@ -303,12 +303,12 @@ class Transaction(Reads):
     def accept(
         self, queue: str, count: int | None = None, *, wait: float = 0.0, bodies: bool = True
     ) -> QueueMessage | list[QueueMessage] | None:
-        """Take the first message of a queue that nobody else has taken; None when there is none in ``wait`` seconds.
+        """Take the first message of a queue that no other transaction has taken; None when none comes in ``wait`` seconds.
 
-        A message that is longer than a transaction comes with its body too, which may have 512 MiB; without ``bodies`` it does not, and
-        `message_body` reads it in pieces until the commit.
+        A message that is longer than a transaction, up to 512 MiB, comes with its body. With ``bodies=False`` it comes without, and
+        `message_body` reads the body in pieces until the commit.
 
-        With ``count`` up to so many of them, as a list. They are locked until the end: a rollback puts them back in their place.
+        With ``count``, return a list of at most that many. They are locked until the end: a rollback puts them back in their place.
         """
         self._expect(OPEN)
         if count is not None and count < 1:
@@ -331,23 +331,23 @@ class Transaction(Reads):
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Least = None, timeout: float | None = None
     ) -> ReadOutcome:
-        """A read of the state with this transaction's own operations on top."""
+        """Read the state with this transaction's own operations on top."""
         self._expect(OPEN)
         self.flush(timeout=timeout)
         inside = {**arguments, "tx": self.txid, "node": self._node}
-        # Not NotFound: that is a key that is not there.
+        # Not NotFound, which means a missing key.
         with self._watched(UnknownTransaction):
             return self._calls.read(kind, name, inside, min_lsn, timeout)
 
     def ping(self) -> None:
-        """Keep it open although nothing happens in it."""
+        """Keep the transaction open without another step."""
         self._expect(OPEN, PREPARED)
         self._step("ping", {}, None)
 
     # ---- inside
 
     def _whole(self, queue: str, message: QueueMessage) -> QueueMessage:
-        """The message with its body."""
+        """Return the message with its body."""
         if message.size is None:
             return message
         body = b"".join(self.message_body(queue, message.id))
@@ -363,9 +363,9 @@ class Transaction(Reads):
 
     @contextlib.contextmanager
     def _watched(self, unknown: type[NotFound] = NotFound, *, is_end: bool = False) -> Iterator[None]:
-        """Around what its master does with it: remembers that it is over. Raises Aborted when the master does not have it any more.
+        """Wrap a call to the master: note an end of the transaction. Raises Aborted when the master does not have it any more.
 
-        ``is_end``: after OutcomeUnknown it may be over, too.
+        ``is_end``: OutcomeUnknown also counts as an end.
         """
         try:
             yield
@@ -383,7 +383,7 @@ class Transaction(Reads):
 
 
 def retries(attempts: int) -> dict[str, Any]:
-    """How a transaction that was aborted is run again, for tenacity: after a short random time that grows."""
+    """Return the retry policy of an aborted transaction, for tenacity: a short random pause that grows."""
     return {
         "retry": retry_if_exception_type(Aborted),
         "stop": stop_after_attempt(attempts),
@@ -395,7 +395,7 @@ def retries(attempts: int) -> dict[str, Any]:
 def step(
     calls: Connection, node: NodeId, action: str, txid: TxId, arguments: dict[str, Any], timeout: float | None
 ) -> dict[str, Any]:
-    """One step of a transaction at the master that has it."""
+    """Run one step of a transaction at its master."""
     asked = {"node": node, "action": action, "txid": txid, "arguments": arguments}
     answer: dict[str, Any] = calls.ask("transact", asked, timeout)
     return answer
@@ -404,14 +404,14 @@ def step(
 def commit_safely(
     calls: Connection, node: NodeId, txid: TxId, arguments: dict[str, Any], seconds: float, pause: threading.Event
 ) -> Lsn:
-    """Commit; after a lost answer ask for the outcome, and commit again while it is not decided. Returns the LSN.
+    """Commit. After a lost answer ask for the outcome, and commit again while it is undecided. Return the LSN.
 
-    Raises Aborted, OutcomeUnknown (the time is over), and what the master refuses it with.
+    Raises Aborted, OutcomeUnknown (after the timeout), and the error with which the master refuses.
     """
     deadline_s = time.monotonic() + seconds
     is_first = True
     refused: NotReady | None = None
-    """While nothing else happened than that nobody took it, nothing took place."""
+    """Set while every attempt was refused, so the transaction has not taken place."""
     while True:
         left_s = max(0.05, deadline_s - time.monotonic())
         try:
@@ -424,7 +424,7 @@ def commit_safely(
         except (Unreachable, TimedOut, OutcomeUnknown):
             is_first, refused = False, None
         except (NotFound, ReadOnly):
-            # Of the first attempt it is the answer; later it says nothing about that one.
+            # After the first attempt, this error says nothing about that attempt.
             if is_first:
                 raise
         except NotReady as error:
@@ -437,7 +437,7 @@ def commit_safely(
 
 
 def _decided(calls: Connection, node: NodeId, txid: TxId, level: str, seconds: float) -> Lsn | None:
-    """The LSN of a transaction that took place at this level, None when it is not decided. Raises Aborted."""
+    """Return the LSN of a transaction that reached this level, or None while it is undecided. Raises Aborted."""
     outcome = calls.ask("outcome", {"txid": txid, "node": node}, seconds)
     if outcome is None:
         return None

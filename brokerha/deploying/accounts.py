@@ -1,10 +1,10 @@
-"""Users of a broker: one for each node that lives there, for each app, and for the broker of each other site.
+"""Users of a broker: one for each of its nodes, for each app, and for the broker of each other site.
 
     cluster file ──> brokers_of ──> accounts ──> broker.py           rights, and a hash of the password
                                         └──────> <secrets>/<name>.url    the whole URL, for that user alone
 
-A password comes from the environment (`BROKERHA_PASSWORD_<NAME>`, or `…_FILE`), else from the URL that was written before, else
-it is drawn. So the same secrets give the same definitions, and to change a password is to delete a file.
+A password comes from the environment (`BROKERHA_PASSWORD_<NAME>`, or `…_FILE`), else from the existing URL file, else it is drawn.
+So the same secrets give the same definitions; delete a URL file to change its password.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ DEFAULT_APPS: Final[dict[str, tuple[str, ...]]] = {
     "admin": (ADMIN,),
 }
 RESERVED: Final = frozenset({"sync", "data", "writes", "reads", "rejected", "changes", "tx"})
-"""Words in the names of brokerha's own queues: an app must not own queues that begin so, whatever the cluster is called."""
+"""Words in the names of brokerha's own queues: an app must not own queues with such a prefix, whatever the cluster's name is."""
 NODE_CONNECTIONS: Final = 50
-"""A node has three or four; what a broken network leaves behind counts for a while too."""
+"""A node has three or four; connections that a broken network leaves behind also count for a while."""
 APP_CONNECTIONS: Final = 500
 _TAGS = {MONITOR: "monitoring", ADMIN: "administrator"}
 
 
 class Broker(NamedTuple):
-    """One broker of the cluster, with the masters that live there."""
+    """One broker of the cluster, with its masters."""
 
     name: str
-    """Its first master: names files and users where there are several brokers."""
+    """Its first master; part of file and user names when there are several brokers."""
     url: str
     address: Address
     masters: tuple[NodeId, ...]
@@ -70,7 +70,7 @@ class Account:
     """One user of one broker."""
 
     name: str
-    """Of its secret: node id or app."""
+    """Name of its secret: node id or app."""
     user: str
     rights: Rights
     topic: TopicRights
@@ -81,7 +81,7 @@ class Account:
 
 
 def brokers_of(config: ClusterConfig) -> list[Broker]:
-    """All brokers of the cluster, in the order of their first masters."""
+    """Return all brokers of the cluster, in the order of their first masters."""
     found: dict[str, list[NodeId]] = {}
     for master in config.masters:
         found.setdefault(config.broker_of(master.id), []).append(master.id)
@@ -89,7 +89,7 @@ def brokers_of(config: ClusterConfig) -> list[Broker]:
 
 
 def parse_apps(texts: Sequence[str], config: ClusterConfig) -> dict[str, tuple[str, ...]]:
-    """Apps from texts such as ``web=write+follow``; the usual four without any. Raises ConfigurationError."""
+    """Parse apps such as ``web=write+follow``; the default is the usual four. Raises ConfigurationError."""
     if not texts:
         apps = dict(DEFAULT_APPS)
     else:
@@ -109,14 +109,14 @@ def parse_apps(texts: Sequence[str], config: ClusterConfig) -> dict[str, tuple[s
 
 
 def link_name(broker: Broker) -> str:
-    """Name of the user with which a broker fetches from the others."""
+    """Return the name of the user with which a broker fetches from the others."""
     return f"link-{broker.name}"
 
 
 def accounts_of(
     config: ClusterConfig, broker: Broker, others: Sequence[Broker], apps: Mapping[str, Sequence[str]]
 ) -> list[Account]:
-    """Users of one broker, without passwords: nodes, apps, and the brokers of other sites."""
+    """Return the users of one broker, without passwords: nodes, apps, and the brokers of other sites."""
     found = []
     for node in config.nodes:
         master = config.master_of(node.id)
@@ -135,7 +135,7 @@ def accounts_of(
 
 
 def secret_names(accounts: Sequence[Account], brokers: int, broker: Broker) -> dict[str, str]:
-    """Name of the secret of each account: apps have one password at each broker, so theirs carry its name where there are several."""
+    """Return the secret's name of each account. An app has a password at each broker, so several brokers give several names."""
     nodes = {account.name for account in accounts if account.connections == NODE_CONNECTIONS}
     return {
         account.name: account.name if brokers == 1 or account.name in nodes else f"{account.name}@{broker.name}"
@@ -146,7 +146,7 @@ def secret_names(accounts: Sequence[Account], brokers: int, broker: Broker) -> d
 def password_of(
     secret: str, environ: Mapping[str, str], folder: Path, draw: Callable[[int], str] = randomness.token_urlsafe
 ) -> str:
-    """The password of a secret; see the head of the module. Raises ConfigurationError."""
+    """Return the password of a secret; see the head of the module. Raises ConfigurationError."""
     variable = PASSWORD_VARIABLE + re.sub(r"[^A-Z0-9]", "_", secret.upper())
     given = environ.get(variable) or (read_secret(Path(environ[f"{variable}_FILE"])) if f"{variable}_FILE" in environ else "")
     if given:
@@ -156,7 +156,7 @@ def password_of(
 
 
 def url_for(url: str, user: str, password: str) -> str:
-    """The URL of a broker, or of several separated by ``;``, for another user.
+    """Return the URL of a broker, or of several separated by ``;``, for another user.
 
     >>> url_for("amqp://guest:guest@h:5672/orders", "orders.m1", "a/b")
     'amqp://orders.m1:a%2Fb@h:5672/orders'
@@ -165,7 +165,7 @@ def url_for(url: str, user: str, password: str) -> str:
 
 
 def url_file_of(broker: Broker, user: str, password: str, secret: str, folder: Path) -> File:
-    """The secret of one user: its URL of the broker."""
+    """Return the secret of one user: its URL of the broker."""
     return File(url_file(folder, secret), url_for(broker.url, user, password) + "\n", is_secret=True)
 
 

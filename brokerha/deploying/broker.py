@@ -1,14 +1,14 @@
-"""What a broker of a cluster is given: definitions.json, and one secret for each of its users.
+"""Configuration of a cluster's broker: definitions.json, and one secret for each of its users.
 
     definitions_plan     definitions.json (one for each broker), and <secrets>/<name>.url
     rabbitmqctl import_definitions < definitions.json      or load_definitions in rabbitmq.conf
 
-What stands in the definitions is what the nodes declare themselves (transports/topology.py), so that it does not matter who comes first,
-and the rights of transports/rights.py. Nothing in it is refused by RabbitMQ 3.10 or 4: no mirrored queues, no transient ones; the
-queues are classic by default, because a quorum queue would count deliveries and drop messages. With several brokers there is a file
-for each; the others are its upstreams (docs/several-brokers.md), so that it holds a password and is a secret.
+The definitions contain what the nodes declare themselves (transports/topology.py), so either can come first, and the rights of
+transports/rights.py. RabbitMQ 3.10 and 4 accept all of it: no mirrored queues, no transient ones. Queues are classic by default,
+because a quorum queue counts deliveries and drops messages. With several brokers each has its own file. The others are its
+upstreams (docs/several-brokers.md), so the file contains a password and is a secret.
 
-The salt of a password is made from user and password, so that the same passwords give the same file.
+The salt of a password is derived from user and password, so that the same passwords give the same file.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from brokerha.transports.topology import (
 
 HASHING: Final = "rabbit_password_hashing_sha256"
 FOLLOWER_QUEUE_BYTES: Final = 256 * 1024 * 1024
-"""What waits for a follower that is away; older messages go, and the log has them."""
+"""Limit of a queue for an absent follower; older messages are dropped, and the log still has them."""
 _MORE_QUEUES: Final = 1000
-"""Queues of apps."""
+"""Allowance for queues of apps."""
 _MORE_CONNECTIONS: Final = 2000
 _FEDERATED = {SYNC_EXCHANGE: SYNC_MESSAGE_TTL_MS, DATA_EXCHANGE: DATA_MESSAGE_TTL_MS}
 _LINK_HEARTBEAT_S = 5
@@ -68,7 +68,7 @@ Upstream = tuple[str, str, str]
 
 
 def definitions_files(brokers: Sequence[Broker]) -> dict[str, Path]:
-    """Name of the definitions of each broker."""
+    """Return the file name of the definitions of each broker."""
     if len(brokers) == 1:
         return {brokers[0].name: Path("definitions.json")}
     return {broker.name: Path(f"definitions.{broker.name}.json") for broker in brokers}
@@ -77,14 +77,14 @@ def definitions_files(brokers: Sequence[Broker]) -> dict[str, Path]:
 def definitions_plan(
     config: ClusterConfig, apps: Mapping[str, Sequence[str]], environ: Mapping[str, str], folder: Path, secrets: Path
 ) -> Plan:
-    """Definitions of all brokers, in ``folder``, and the URLs of all their users, in ``secrets``. Draws passwords where there are none.
+    """Plan the definitions of all brokers, in ``folder``, and the URLs of all their users, in ``secrets``. Draws missing passwords.
 
     Raises ConfigurationError.
     """
     if config.is_embedded:
         raise ConfigurationError(f"{config.path}: embedded:// is one process, which has no broker: name a RabbitMQ in broker")
     brokers = brokers_of(config)
-    # A link has one password at all brokers: its secret is kept for the next time.
+    # A link has the same password at all brokers, so its secret is stored for the next time.
     links = {link_name(each): password_of(link_name(each), environ, secrets) for each in brokers if len(brokers) > 1}
     files: list[File] = []
     names = definitions_files(brokers)
@@ -97,7 +97,7 @@ def definitions_plan(
         ]
         own = link_name(broker)
         upstreams = {
-            # Without what only clients of brokerha understand in a URL.
+            # Without parameters that only brokerha's clients understand.
             other.name: (
                 urlunsplit(urlsplit(other.url.split(";")[0])._replace(query="")),
                 user_of(config.name, own),
@@ -138,12 +138,12 @@ def _next_steps(names: Sequence[Path], folder: Path, secrets: Path) -> tuple[str
 def definitions(
     config: ClusterConfig, broker: Broker, accounts: Sequence[Account], upstreams: Mapping[str, Upstream]
 ) -> dict[str, Any]:
-    """All of one broker; ``upstreams`` are the links to others, by their names."""
+    """Return the definitions of one broker; ``upstreams`` are the links to others, by name."""
     vhost = broker.address.vhost
     queues = _queues(config, broker)
     lasting = [row for row in queues if not row.is_exclusive]
     lasts = {"durable": True, "auto_delete": False}
-    # Who has no rights in the virtual host needs no row; the tag of a monitor shows it all in the dashboard.
+    # A user without rights in the virtual host needs no row; a monitor's tag shows everything in the dashboard.
     entitled = [account for account in accounts if set(account.rights) != {NOTHING} or account.tags]
     return {
         "users": [_user(account) for account in accounts],
@@ -170,7 +170,7 @@ def definitions(
 
 
 def password_hash(user: str, password: str) -> str:
-    """RabbitMQ's salted SHA-256 of a password.
+    """Return RabbitMQ's salted SHA-256 of a password.
 
     >>> password_hash("orders.m1", "secret") == password_hash("orders.m1", "secret")
     True
@@ -180,7 +180,7 @@ def password_hash(user: str, password: str) -> str:
 
 
 def _vhost(config: ClusterConfig, name: str) -> dict[str, Any]:
-    """What is no queue of brokerha's follows this default too."""
+    """Describe the virtual host; its default queue type applies to other queues, too."""
     description = f"brokerha: the cluster {config.name}"
     metadata = {"description": description, "tags": [], "default_queue_type": "classic"}
     return {"name": name, "description": description, "tags": [], "metadata": metadata}
@@ -248,7 +248,7 @@ def _upstreams(vhost: str, upstreams: Mapping[str, Upstream]) -> list[dict[str, 
                 "ack-mode": "on-publish",
                 "message-ttl": ttl_ms,
                 "reconnect-delay": 1,
-                # Who published a message is checked where it arrives (transports/senders.py).
+                # The receiver checks the publisher of a message (transports/senders.py).
                 "trust-user-id": True,
             },
         }

@@ -1,11 +1,11 @@
-"""A certificate authority of the cluster's own, and a certificate for each door and for each other server that is named.
+"""The cluster's own certificate authority, and a certificate for each door and each other named server.
 
-    cluster file ──> servers_of ──> certificates_plan ──> <ca>/ca.pem, ca.key           ten years; whoever has the key can be any door
-                                                     └──> ID.pem, ID.key of each        as long as --days says; P-256
+    cluster file ──> servers_of ──> certificates_plan ──> <ca>/ca.pem, ca.key           ten years; its key can make any certificate
+                                                     └──> ID.pem, ID.key of each        valid for --days; P-256
 
-What is there stays as long as it is good: of this authority, for these names, its key beside it, and not in the last third of its time.
-So the same files give the same plan, a check says in time that something has to be made anew, and nothing is ever replaced by chance.
-The key of the authority is needed only where something is to be made. Needs cryptography, from the extra ``brokerha[certificates]``.
+An existing certificate stays while it is good: of this authority, for these names, with its key, and not in the last third of its
+time. So the same files give the same plan, a check warns in time, and nothing is replaced without need. The key of the authority is
+needed only to make a certificate. Needs cryptography, from the extra ``brokerha[certificates]``.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from brokerha.nodes.config.rules import http_address
 
 AUTHORITY_DAYS: Final = 3650
 LEFT: Final = 1 / 3
-"""Of its time: with less than that left a certificate is to be made anew."""
+"""Share of its time below which a certificate must be renewed."""
 EARLIER: Final = timedelta(hours=1)
-"""It is good from a moment ago on, for machines whose clocks are late."""
+"""Certificates are valid from a moment ago on, for machines whose clocks are slow."""
 
 _LOOPBACK: Final = "127.0.0.1"
 
 Names = Mapping[str, Sequence[str]]
-"""By node, or by the name of another server: hosts under which clients reach it."""
+"""By node, or by the name of another server: the hosts under which clients reach it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Who gets a certificate."""
+    """A server with a certificate."""
 
     name: str
     hosts: tuple[str, ...]
@@ -65,7 +65,7 @@ class _Pair:
 
 
 def parse_names(texts: Iterable[str]) -> dict[str, list[str]]:
-    """Hosts by node or other server, as options have them. Raises ConfigurationError.
+    """Parse options with hosts by node or other server. Raises ConfigurationError.
 
     >>> parse_names(["m1=m1.example.org,10.0.0.1", "rabbitmq=broker.example.org"])
     {'m1': ['m1.example.org', '10.0.0.1'], 'rabbitmq': ['broker.example.org']}
@@ -81,9 +81,9 @@ def parse_names(texts: Iterable[str]) -> dict[str, list[str]]:
 
 
 def servers_of(config: ClusterConfig, names: Names, folder: Path) -> list[Server]:
-    """Each node with a door, with its address and what else it is called, then the other servers that are named.
+    """Return each node with a door, with its address and other names, then the other named servers.
 
-    Files of nodes lie where the cluster file says, all others in ``folder``. Raises ConfigurationError for a node that nobody could reach by name.
+    Files of nodes are at the paths of the cluster file, all others in ``folder``. Raises ConfigurationError for an unnamed node.
     """
     found = []
     for node in config.nodes:
@@ -95,7 +95,7 @@ def servers_of(config: ClusterConfig, names: Names, folder: Path) -> list[Server
             continue
         host, _ = http_address(node.http)
         is_everywhere = host in {"", "0.0.0.0", "::"}  # noqa: S104  (nobody listens here)
-        # Commands on its machine ask it at loopback then.
+        # Then commands on its machine ask it at loopback.
         hosts = {_LOOPBACK if is_everywhere else host, *names.get(node.id, ())}
         if is_everywhere and node.id not in names:
             raise ConfigurationError(
@@ -119,9 +119,9 @@ def _server(config: ClusterConfig, node: str, hosts: set[str], folder: Path) -> 
 def certificates_plan(
     cluster: str, servers: Sequence[Server], folder: Path, now: datetime, days: int, shown: Sequence[str] = ()
 ) -> Plan:
-    """All files, those that are there and good as they are; ``now`` has a time zone. Raises ConfigurationError.
+    """Plan all files, keeping good existing ones; ``now`` has a time zone. Raises ConfigurationError.
 
-    ``shown`` are next steps that only the caller knows. Files of servers must be of one server each.
+    ``shown`` are next steps that only the caller knows. Servers must not share files.
     """
     if len({path for server in servers for path in (server.certificate, server.key)}) < 2 * len(servers):
         raise ConfigurationError(
@@ -227,7 +227,7 @@ def _third(certificate: x509.Certificate) -> timedelta:
 
 
 def _read(certificate: Path, key: Path) -> _Pair | None:
-    """A pair that is there, its key empty when it is not; None when there is no certificate, or something else."""
+    """Read an existing pair, with an empty key if that is missing; None without a valid certificate."""
     try:
         found = x509.load_pem_x509_certificate(read_secret(certificate).encode())
     except ValueError:

@@ -3,11 +3,11 @@
     host name in a broker's URL  ──>  service with RabbitMQ, its definitions and its configuration
     node                         ──>  service of the image brokerha, its data in a volume, its broker URL as a secret
 
-Containers of different brokers share no network but that of the brokers, as sites do. Doors for HTTP are open inside of the
-network of their site, and at the loopback address of the host. Everything runs as the user who owns the secrets
-(`BROKERHA_UID`, `BROKERHA_GID`), without rights, on a file system that cannot be written but for its data.
+Containers of different brokers share only the network of the brokers, like sites. Doors for HTTP are open inside the network of
+their site, and at the loopback address of the host. Everything runs as the owner of the secrets (`BROKERHA_UID`, `BROKERHA_GID`),
+without rights, on a file system that is read-only except for its data.
 
-The users file of the doors is mounted with its folder: `brokerha user` puts another file in its place, which a mounted file would never show.
+The folder of the users file is mounted, because `brokerha user` replaces the file, which a mounted file would never show.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMPOSE: Final = Path("compose.yaml")
 CLUSTER_FILE: Final = "/etc/brokerha/cluster.toml"
 DATA: Final = "/var/lib/brokerha"
 BACKUPS: Final = "/var/lib/brokerha-backups"
-"""Where the folder of backups is mounted that the cluster file names; without one they are in the volume of their worker."""
+"""Mount point of the backup folder of the cluster file; without one, backups are in the volume of their worker."""
 AMQP_PORT: Final = 5672
 DASHBOARD_PORT: Final = 15672
 PLUGINS: Final = ("rabbitmq_management", "rabbitmq_prometheus")
@@ -42,7 +42,7 @@ _IS_ALIVE = (
     "import os, ssl, urllib.request; urllib.request.urlopen(os.environ['BROKERHA_URL'] + '/livez', timeout=5, "
     "context=ssl._create_unverified_context())"
 )
-"""A node asks itself, by an address that no certificate names."""
+"""A node asks itself, at an address that no certificate names."""
 _ANY_HOST = "0.0.0.0"  # noqa: S104  (of a container: its network decides who reaches it)
 _LOOPBACK = "127.0.0.1"
 _BACKBONE = "brokers"
@@ -58,7 +58,7 @@ _COMMON: Final[dict[str, Any]] = {
 
 
 def compose_plan(config: ClusterConfig, folder: Path, secrets: Path) -> Plan:
-    """compose.yaml, rabbitmq.conf and the list of plugins, in ``folder``. Raises ConfigurationError."""
+    """Plan compose.yaml, rabbitmq.conf and the list of plugins, in ``folder``. Raises ConfigurationError."""
     brokers = brokers_of(config)
     hosts = [broker.address.host for broker in brokers]
     if len(set(hosts)) < len(hosts):
@@ -70,7 +70,7 @@ def compose_plan(config: ClusterConfig, folder: Path, secrets: Path) -> Plan:
             raise ConfigurationError(
                 f"{config.path}: the broker's host {host!r} becomes a service: write another name, such as amqp://rabbitmq/{config.name}"
             )
-        # The container of a broker is one node that listens there, without TLS.
+        # The container of a broker is one node at this port, without TLS.
         if ";" in broker.url or broker.address.is_tls or broker.address.port != AMQP_PORT:
             raise ConfigurationError(
                 f"{config.path}: containers have one broker node each, at port {AMQP_PORT} without TLS: "
@@ -95,7 +95,7 @@ def compose_plan(config: ClusterConfig, folder: Path, secrets: Path) -> Plan:
 
 
 def _check_ports(config: ClusterConfig) -> None:
-    """All doors are published at one loopback address, also those of nodes that are on several machines in the cluster file."""
+    """Check that ports differ: all doors share one loopback address, also those of different machines in the cluster file."""
     known: dict[str, str] = {}
     for node in config.nodes:
         port = node.http.rpartition(":")[2]
@@ -107,7 +107,7 @@ def _check_ports(config: ClusterConfig) -> None:
 
 
 def compose(config: ClusterConfig, folder: Path, secrets: Path) -> dict[str, Any]:
-    """The file as data."""
+    """Return the content of the file as data."""
     brokers = brokers_of(config)
     names = definitions_files(brokers)
     services: dict[str, Any] = {}
@@ -122,7 +122,7 @@ def compose(config: ClusterConfig, folder: Path, secrets: Path) -> dict[str, Any
 
 
 def image() -> str:
-    """Name of the image of this version."""
+    """Return the image name of this version."""
     return f"brokerha:{VERSION}"
 
 
@@ -131,7 +131,7 @@ def _broker(broker: Broker, definitions: Path, number: int, count: int) -> dict[
     return {
         **_COMMON,
         "image": BROKER_IMAGE,
-        # The name of its data folder.
+        # The data folder is named after it.
         "hostname": host,
         "stop_grace_period": "60s",
         "volumes": [
@@ -163,7 +163,7 @@ def _node(config: ClusterConfig, node: str, brokers: Sequence[Broker], folder: P
             "BROKERHA_URL": f"{'https' if config.http_certificate else 'http'}://{_LOOPBACK}:{port}",
         }
         if not (config.http_certificate and config.http_users):
-            # Only the network of the containers reaches it, and this machine.
+            # Only the network of the containers and this machine reach it.
             environment[variable("cluster", "http-plain")] = "true"
     backups = []
     if config.backup_folder.parts and entry.role == "worker":
@@ -184,9 +184,9 @@ def _node(config: ClusterConfig, node: str, brokers: Sequence[Broker], folder: P
         "networks": [_network(broker, len(brokers))],
         "read_only": True,
         "tmpfs": ["/tmp"],  # noqa: S108  (of a container)
-        # Longer than a node takes to end in order.
+        # Longer than a node takes to stop in order.
         "stop_grace_period": f"{KILL_AFTER_S}s",
-        # It waits for a broker by itself; this only saves lines in its log.
+        # A node waits for its broker anyway; this only saves log lines.
         "depends_on": [broker.address.host],
     }
     if not port:
@@ -200,7 +200,7 @@ def _health(timeout: str, *command: str) -> dict[str, Any]:
 
 
 def _door_files(config: ClusterConfig, node: str, folder: Path) -> list[str]:
-    """What the doors read, at the place where the cluster file names it: the folder of the users file, and the node's own certificate and key."""
+    """Return the doors' mounts, at the paths of the cluster file: the users file's folder, the node's certificate and key."""
     mounts = [text.replace("{id}", node) for text in (config.http_certificate, config.http_key) if text]
     if config.http_users:
         users = Path(config.http_users).parent
@@ -223,13 +223,13 @@ def _network(broker: Broker, count: int) -> str:
 
 
 def _relative(path: Path, folder: Path) -> str:
-    """A path as compose takes it: seen from the folder of compose.yaml."""
+    """Return a path relative to the folder of compose.yaml, as compose expects it."""
     text = os.path.relpath(path, folder)
     return text if text.startswith(".") else f"./{text}"
 
 
 def yaml(data: object, indent: int = 0) -> str:
-    """Plain data as YAML: texts are quoted as in JSON, which YAML reads too.
+    """Format plain data as YAML: texts are quoted as in JSON, which YAML reads too.
 
     >>> print(yaml({"a": {"b": ["x", 1]}, "c": {}}), end="")
     a:

@@ -1,7 +1,7 @@
-"""Files to be written: compared with what is there, and never overwritten without being told to.
+"""Planned files: compared with existing ones, and overwritten only on request.
 
-Invariants: either all files of a plan are written or, when one of them is there with another content, none; a file is there with its
-whole content or not at all; one that holds a secret was never readable by others, not even for a moment.
+Invariants: all files of a plan are written, or none if an existing one differs; a file has its whole content or does not exist;
+other users can never read a file with a secret, not even for a moment.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a generator wants to be there, and what a person does then."""
+    """The files that a generator wants, and the next steps for a person."""
 
     files: tuple[File, ...]
     folders: tuple[Path, ...] = ()
-    """Private folders that programs need, empty at first."""
+    """Private, empty folders that programs need."""
     next_steps: tuple[str, ...] = ()
-    """Commands and sentences, in their order."""
+    """Commands and sentences, in order."""
 
 
 def filled(template: str, **values: object) -> str:
-    """A file of the folder templates with its ``$names`` replaced. Raises KeyError when one has no value."""
+    """Return a file of the folder templates with its ``$names`` replaced. Raises KeyError when one has no value."""
     return Template(_TEMPLATES.joinpath(template).read_text(encoding="utf-8")).substitute(values)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How a file of a plan compares with what is there."""
+    """Result of comparing a planned file with the existing one."""
 
     path: Path
     status: str
 
 
 def compare(plan: Plan, folder: Path) -> list[Found]:
-    """Each file with ``new``, ``up-to-date`` or ``differs``; a secret that others may read differs. Raises ConfigurationError."""
+    """Return each file with ``new``, ``up-to-date`` or ``differs``; a secret others can read differs. Raises ConfigurationError."""
     return [Found(folder / file.path, _status(folder / file.path, file)) for file in plan.files]
 
 
 def write(plan: Plan, folder: Path, *, force: bool) -> list[Found]:
-    """Write what is new, and with ``force`` what differs; returns what was found before.
+    """Write new files, and with ``force`` also differing ones; return the result of the comparison before.
 
-    Raises ConfigurationError when something differs and must not be overwritten (then nothing is written), or cannot be written.
+    Raises ConfigurationError when a file differs and must not be overwritten (nothing is written then), or cannot be written.
     """
     found = compare(plan, folder)
     differing = [str(each.path) for each in found if each.status == DIFFERS]
@@ -85,7 +85,7 @@ def write(plan: Plan, folder: Path, *, force: bool) -> list[Found]:
 
 
 def read_secret(path: Path) -> str:
-    """Content of a file without its last line break; empty when there is none. Raises ConfigurationError."""
+    """Return the content of a file without its last line break; empty without a file. Raises ConfigurationError."""
     try:
         return path.read_text(encoding="utf-8").rstrip("\r\n")
     except FileNotFoundError:
@@ -122,5 +122,5 @@ def _put(path: Path, file: File) -> None:
 
 
 def statuses(found: Sequence[Found]) -> set[str]:
-    """All statuses that occur."""
+    """Return all statuses that occur."""
     return {each.status for each in found}

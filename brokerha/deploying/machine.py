@@ -1,11 +1,11 @@
-"""What runs on one machine: its nodes, the command and environment of each, and the time-outs around them.
+"""The programs of one machine: its nodes, the command and environment of each, and the timeouts around them.
 
-    a node stops by itself          within LONGEST_STOP_S
-    its supervisor kills it         after KILL_AFTER_S
-    who stops the supervisor        waits KILL_SUPERVISOR_AFTER_S
+    a node stops by itself            within LONGEST_STOP_S
+    its supervisor kills it           after KILL_AFTER_S
+    the supervisor itself is killed   after KILL_SUPERVISOR_AFTER_S
 
-Each time is longer than the one inside of it, so that nobody is killed who is about to end in order. Being killed is as safe, and
-leaves more to repeat.
+Each timeout is longer than the one before, so that a node that is about to stop in order is not killed. A kill is as safe, but
+leaves more work to repeat.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ LONGEST_STOP_S: Final = 7 * STOP_S
 KILL_AFTER_S: Final = 90
 KILL_SUPERVISOR_AFTER_S: Final = 105
 OPEN_FILES: Final = 8192
-"""Clients, data files, connections."""
+"""For clients, data files and connections."""
 CONFIGURATION_CODE: Final = 78
-"""Exit code of a node whose cluster file is wrong: starting it again does not help."""
+"""Exit code of a node with a wrong cluster file: a restart does not help."""
 ORDER: Final = {"master": 100, "backup": 200, "worker": 300}
-"""Masters start first and stop last, because then nobody reports a missing worker. Any order would do."""
+"""Masters start first and stop last, so that no master reports a missing worker. Any order would work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One node that runs here."""
+    """One node of this machine."""
 
     node: NodeId
     role: str
@@ -45,10 +45,10 @@ class Program:
 
 
 def nodes_here(config: ClusterConfig, names: Sequence[str] = (), hosts: Collection[str] = ()) -> list[NodeId]:
-    """Ids of the nodes of this machine, in the order of the file: those that are named, else those at these hosts, else all.
+    """Return the ids of the nodes of this machine, in the order of the file: the named ones, else those at these hosts, else all.
 
-    A node without an http address is where its master is. Raises ConfigurationError for a node that is not in the file, and when
-    none is left.
+    A node without an http address belongs to its master's machine. Raises ConfigurationError for an unknown node, and when none is
+    left.
     """
     if config.is_embedded:
         raise ConfigurationError(f"{config.path}: embedded:// is one process, which needs no deployment: name a RabbitMQ in broker")
@@ -68,9 +68,9 @@ def nodes_here(config: ClusterConfig, names: Sequence[str] = (), hosts: Collecti
 
 
 def broker_variables(config: ClusterConfig, node: NodeId) -> list[str]:
-    """The environment variables that name the file with the URL of a node's broker.
+    """Return the environment variables that name the file with the URL of a node's broker.
 
-    One for each place of the cluster file that has this broker: who shares a broker is told by equal URLs.
+    There is one for each place of the cluster file with this broker, because equal URLs mean a shared broker.
     """
     url = config.broker_of(node)
     of_cluster = [variable("cluster", "broker")] if config.broker == url else []
@@ -79,7 +79,7 @@ def broker_variables(config: ClusterConfig, node: NodeId) -> list[str]:
 
 
 def programs(config: ClusterConfig, nodes: Sequence[NodeId], program: Sequence[str], secrets: Path | None) -> list[Program]:
-    """The programs of these nodes; ``program`` runs brokerha, ``secrets`` is the folder with their broker URLs, if they have own users."""
+    """Return the programs of these nodes; ``program`` runs brokerha, ``secrets`` is a folder with their own broker URLs."""
     found = []
     for node in nodes:
         environment = dict.fromkeys(broker_variables(config, node), str(url_file(secrets, node))) if secrets else {}
@@ -89,17 +89,17 @@ def programs(config: ClusterConfig, nodes: Sequence[NodeId], program: Sequence[s
 
 
 def writable_folders(config: ClusterConfig) -> list[Path]:
-    """Folders that nodes write to: of data, and of backups where they lie elsewhere."""
+    """Return the folders that nodes write to: data, and backups if they are elsewhere."""
     data, backups = config.data.absolute(), config.backups_directory.absolute()
     return [data] if backups.is_relative_to(data) else [data, backups]
 
 
 def url_file(secrets: Path, name: str) -> Path:
-    """Where the URL of one user of the broker stands, with its password."""
+    """Return the path of a user's broker URL, which contains the password."""
     return secrets / f"{name}.url"
 
 
 def host_of(config: ClusterConfig, node: NodeId) -> str:
-    """The host of a node's http address, or of its master's; empty without either."""
+    """Return the host of a node's http address, or of its master's; empty without either."""
     address = config.node(node).http or config.node(config.master_of(node)).http
     return address.rpartition(":")[0].strip("[]")

@@ -1,18 +1,18 @@
-"""What runs the nodes of one machine: files for supervisord, and units for systemd.
+"""Supervision of the nodes of one machine: files for supervisord, and units for systemd.
 
     supervisord.conf              unix socket for the same user only, bounded log, no network door
-    brokerha-NAME.conf            a program NAME-NODE for each node, which may stand in another supervisord too; no group, because
-                                  `supervisorctl update` starts a group anew as a whole whenever one program of it is new or changed
+    brokerha-NAME.conf            one program NAME-NODE for each node, which another supervisord can include; no group, because
+                                  `supervisorctl update` restarts a whole group when one of its programs is new or changed
 
-    brokerha-NAME.target          systemctl start | stop | status: stands for all nodes of a cluster on this machine
+    brokerha-NAME.target          systemctl start | stop | status: all nodes of a cluster on this machine
     brokerha-NAME-NODE.service    one for each node
 
-A node waits for a broker that is away and never ends for it. Should a program end all the same again and again, supervisord tries
-for years: between two tries it waits one second more each time (the million of templates/program.conf is never reached), so nothing
-becomes FATAL. systemd starts it again for ever, except when its cluster file is wrong.
+A node waits for its broker and does not end without it. If a program still ends again and again, supervisord retries for years: the
+pause between retries grows by one second each time (the million of templates/program.conf is never reached), so no program becomes
+FATAL. systemd restarts it for ever, except when its cluster file is wrong.
 
-To a unit of systemd the secret of a node is given as a credential: its file may belong to root alone. The node sees the machine
-read-only but for its data.
+A systemd unit gets the secret of its node as a credential, so the file can belong to root alone. The node sees the machine
+read-only except for its data.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HEAD: Final = "; Made by `brokerha init supervisord`; change the cluster file, 
 
 
 def supervisord_plan(cluster: str, programs: Sequence[Program], user: str, folder: Path, directory: Path) -> Plan:
-    """Both files, for programs that run as ``user`` in ``directory``; logs and socket go below ``folder``."""
+    """Plan both files, for programs that run as ``user`` in ``directory``; logs and socket go below ``folder``."""
     programs_file = f"brokerha-{cluster}.conf"
     parts = [
         filled(
@@ -69,7 +69,7 @@ def supervisord_plan(cluster: str, programs: Sequence[Program], user: str, folde
 
 
 def escaped(text: str) -> str:
-    """Text as supervisord reads it: a percent sign begins an expansion, and `` ;`` a comment.
+    """Escape text for supervisord: a percent sign begins an expansion, and `` ;`` a comment.
 
     >>> escaped("100%")
     '100%%'
@@ -78,7 +78,7 @@ def escaped(text: str) -> str:
 
 
 def environment_text(environment: dict[str, str]) -> str:
-    """Variables in supervisord's form.
+    """Format variables for supervisord.
 
     >>> environment_text({"A": "x y"})
     'PYTHONUNBUFFERED="1",A="x y"'
@@ -93,7 +93,7 @@ def environment_text(environment: dict[str, str]) -> str:
 def systemd_plan(
     cluster: str, programs: Sequence[Program], user: str, folder: Path, directory: Path, writable: Sequence[Path]
 ) -> Plan:
-    """The target and the units; ``writable`` are the folders of data and backups."""
+    """Plan the target and the units; ``writable`` are the folders of data and backups."""
     target = f"brokerha-{cluster}.target"
     units = [f"brokerha-{cluster}-{program.node}.service" for program in programs]
     files = [File(Path(target), filled("nodes.target", cluster=cluster, units=" ".join(units)))]
@@ -105,7 +105,7 @@ def systemd_plan(
             cluster=cluster,
             target=target,
             user=user,
-            # Of the program itself systemd takes the path as it is.
+            # systemd takes the path of the program itself literally.
             command=" ".join([listed(program.command[0]), *map(quoted, program.command[1:])]),
             directory=str(directory).replace("%", "%%"),
             secret=_secret(program),
@@ -127,7 +127,7 @@ def systemd_plan(
 
 
 def quoted(word: str) -> str:
-    r"""One argument of a command line of a unit, where a dollar sign begins a variable.
+    r"""Quote one argument of a unit's command line, where a dollar sign begins a variable.
 
     >>> quoted("/a b"), quoted("50%"), quoted("$HOME")
     ('"/a b"', '50%%', '$$HOME')
@@ -136,7 +136,7 @@ def quoted(word: str) -> str:
 
 
 def listed(word: str) -> str:
-    r"""One word of a list of a unit.
+    r"""Quote one word of a list in a unit.
 
     >>> listed("/a b"), listed("$HOME")
     ('"/a b"', '$HOME')
@@ -149,7 +149,7 @@ def listed(word: str) -> str:
 
 
 def _secret(program: Program) -> str:
-    """The secret as a credential, and the variables that name it."""
+    """Return the secret as a credential, and the variables that name it."""
     paths = dict.fromkeys(program.environment.values())
     lines = [f"LoadCredential=broker-url:{path.replace('%', '%%')}" for path in paths]
     lines += [f"Environment={name}=%d/broker-url" for name in program.environment]

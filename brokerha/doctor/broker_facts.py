@@ -1,8 +1,8 @@
-"""What nodes want of their broker, by the cluster file; and asking it: over AMQP as each of their users, and the management interface where it may be asked.
+"""What nodes need from their broker, by the cluster file, and its state: over AMQP as each user, and by the management interface.
 
-The management interface is asked at ``BROKERHA_MANAGEMENT_URL`` (or the file that ``BROKERHA_MANAGEMENT_URL_FILE`` names), which
-holds a user with the tag administrator; where each site has a broker, at ``BROKERHA_MANAGEMENT_URL_M1`` for that of the master m1. Without it, only
-on this machine, as the user of AMQP: no password is sent to another host unasked.
+The management interface is at ``BROKERHA_MANAGEMENT_URL`` (or in the file of ``BROKERHA_MANAGEMENT_URL_FILE``), with a user that
+has the tag administrator. If each site has a broker, ``BROKERHA_MANAGEMENT_URL_M1`` is for that of the master m1. Without it, only
+an interface on this machine is asked, as the user of AMQP: no password is sent to another host unasked.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 def users_of(config: ClusterConfig, nodes: Iterable[NodeId], secrets: Path | None) -> dict[str, tuple[NodeId, ...]]:
-    """URL of a broker, with its user, to the nodes that come there so; ``secrets`` has ID.url for nodes with users of their own."""
+    """Return the URL of each broker and user, with its nodes; ``secrets`` has ID.url for nodes with users of their own."""
     found: dict[str, tuple[NodeId, ...]] = {}
     for node in nodes:
         own = read_secret(url_file(secrets, node)) if secrets else ""
@@ -61,7 +61,7 @@ def users_of(config: ClusterConfig, nodes: Iterable[NodeId], secrets: Path | Non
 
 
 def wanted_of(config: ClusterConfig, nodes: tuple[NodeId, ...], user: str) -> Wanted:
-    """What these nodes, which come to their broker as this user, want of it."""
+    """Return what these nodes, which share this user, need from their broker."""
     rows: dict[str, QueueRow] = {}
     writes: dict[str, None] = {}
     for node in nodes:
@@ -69,7 +69,7 @@ def wanted_of(config: ClusterConfig, nodes: tuple[NodeId, ...], user: str) -> Wa
         is_worker = role == WORKER_ROLE
         queue_type = config.queue_type_at(config.broker_of(node))
         topology = topology_of(node, role, master if role == "backup" else "", queue_type)
-        # Inboxes come and go with their nodes' connections, and nobody else may look into them.
+        # Inboxes exist only during their nodes' connections, and other users cannot inspect them.
         rows |= {row.name: row for row in topology.queues if not row.is_exclusive}
         if config.log_stream and not is_worker:
             rows |= {(row := log_stream_row(master)).name: row}
@@ -88,7 +88,7 @@ def wanted_of(config: ClusterConfig, nodes: tuple[NodeId, ...], user: str) -> Wa
 def broker_facts(
     config: ClusterConfig, url: str, nodes: tuple[NodeId, ...], environ: Mapping[str, str]
 ) -> list[tuple[BrokerFact, Wanted]]:
-    """What each address of a URL shows, with what is wanted there. Raises ConfigurationError for a URL that is none."""
+    """Return the state of each address of a URL, and what is needed there. Raises ConfigurationError for an invalid URL."""
     return [_one(config, address, nodes, environ) for address in parse_addresses(url)]
 
 
@@ -124,7 +124,7 @@ def _one(
 
 
 def _guest(address: Address) -> str:
-    """Where guest comes in. A broker on this machine is asked at the machine's other addresses too."""
+    """Return where guest can log in. A broker on this machine is also asked at the machine's other addresses."""
     as_guest = dataclasses.replace(address, user=_GUEST, password=_GUEST)
     if not is_loopback(address.host):
         return address.host if probing.comes_in(as_guest) else ""
@@ -135,7 +135,7 @@ def _guest(address: Address) -> str:
 
 
 def _management_variable(config: ClusterConfig, nodes: Iterable[NodeId]) -> str:
-    """What names the management interface of the broker of these nodes; one broker of several is not to be judged by another one."""
+    """Return the variable with the management interface of these nodes' broker; one broker must not be judged by another's."""
     if len({config.broker_of(master.id) for master in config.masters}) == 1:
         return MANAGEMENT_VARIABLE
     return variable("management-url", config.master_of(next(iter(nodes))))
@@ -209,7 +209,7 @@ def _told(http: httpx2.Client, overview: dict[str, Any], vhost: str) -> Manageme
 
 
 def _asked(http: httpx2.Client, path: str, made: Callable[[list[dict[str, Any]]], T]) -> T | None:
-    """What is made of a list of the management interface; None when this user may not have it, or the plugin for it is not enabled."""
+    """Return a value made from a list of the management interface; None without the right to it, or without its plugin."""
     answer = http.get(path)
     if answer.status_code in (*_FORBIDDEN, _NOT_FOUND):
         return None

@@ -1,4 +1,4 @@
-"""The file of a support bundle: texts without secrets, each cut to its share, in one compressed archive that its owner alone reads.
+"""The file of a support bundle: texts without secrets, each cut to its share, in one compressed archive only for its owner.
 
     redactor = Redactor(known={"s3cret"})
     redactor.text("amqp://app:other@h, password=abc, s3cret")   # -> "amqp://app:***@h, password=***, ***"
@@ -8,9 +8,9 @@
     bundle.add("logs/m1.log", text, keep_end=True)  # cut at its beginning
     bundle.write(path, now_s)
 
-Known secrets are found as they are, as a URL has them, and as HTTP's Basic carries them, wherever they stand; rather too much is taken out than too little.
-Invariants: everything goes through the redactor; all members together are at most ``limit_bytes`` before compression; a file that is there is not
-overwritten.
+Known secrets are found everywhere, in their plain form, in URLs, and in HTTP's Basic. In doubt the redactor removes too much.
+Invariants: all texts go through the redactor; all members together have at most ``limit_bytes`` before compression; an existing
+file is not overwritten.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FOR_MANIFEST: Final = 200_000
 
 
 class Bundle:
-    """Members in the order in which they came."""
+    """The members of a bundle, in order of addition."""
 
     def __init__(self, redactor: Redactor, limit_bytes: int = LIMIT_BYTES, member_bytes: int = MEMBER_BYTES) -> None:
         self._redactor = redactor
@@ -43,7 +43,7 @@ class Bundle:
         self._rows: list[dict[str, Any]] = []
 
     def add(self, name: str, text: str, *, keep_end: bool = False) -> None:
-        """Put a text in; what does not fit any more is named in the manifest with 0 bytes."""
+        """Add a text; one that does not fit any more is in the manifest with 0 bytes."""
         content = self._redactor.text(text).encode("utf-8", "replace")
         limit = min(self._member_bytes, self._left)
         kept = content
@@ -55,16 +55,16 @@ class Bundle:
             self._members[name] = kept
 
     def add_json(self, name: str, data: object) -> None:
-        """Put plain data in."""
+        """Add plain data."""
         self.add(name, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Name, bytes and whether it was cut, of each member."""
+        """Name, size and whether it was cut, for each member."""
         return self._rows
 
     def write(self, path: Path, now_s: float, about: dict[str, Any]) -> int:
-        """Write the archive with its manifest; returns its bytes. Raises OSError, FileExistsError among them."""
+        """Write the archive with its manifest; return its size in bytes. Raises OSError, including FileExistsError."""
         manifest = self._redactor.text(json.dumps({**about, "files": self._rows}, indent=1, ensure_ascii=False)) + "\n"
         members = {MANIFEST: manifest.encode("utf-8", "replace"), **self._members}
         folder = path.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".tgz")
@@ -78,7 +78,7 @@ class Bundle:
 
 
 def last_lines(path: Path, lines: int, limit_bytes: int = MEMBER_BYTES) -> str:
-    """The end of a file. Reads no more than the limit, whatever the file is; empty when it cannot be read."""
+    """Return the end of a file, without reading more than the limit; empty when it cannot be read."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -88,12 +88,12 @@ def last_lines(path: Path, lines: int, limit_bytes: int = MEMBER_BYTES) -> str:
         return f"(cannot be read: {error.strerror})\n"
     found = content.decode("utf-8", "replace").splitlines()
     if size > limit_bytes:
-        # The first line may have lost its beginning, and with it what told a secret in it.
+        # The first line can lack its beginning, and with it the name that marks a secret.
         found = found[1:]
     return "".join(f"{line}\n" for line in found[-lines:]) if lines else ""
 
 
-# ---- taking secrets out of text: those that are known, and what looks like one
+# ---- removing secrets from text: known ones, and text that looks like one
 
 MASK: Final = "***"
 SHORTEST: Final = 5
@@ -113,16 +113,16 @@ _OF_HASH = re.compile(r"\b(?:scrypt|argon2(?:id|i)?|bcrypt|sha256|pbkdf2[a-z0-9-
 
 
 class Redactor:
-    """Takes out these secrets, and what looks like others."""
+    """Removes the known secrets, and text that looks like one."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         forms = {form for secret in known if is_secret(secret) for form in _forms(secret)}
-        # The longest first: one may stand in another.
+        # The longest first, because one can contain another.
         ordered = sorted(forms, key=lambda form: (-len(form), form))
         self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def text(self, text: str) -> str:
-        """The text without secrets."""
+        """Return the text without secrets."""
         if self._known is not None:
             text = self._known.sub(MASK, text)
         text = _OF_PEM.sub(MASK, text)
@@ -133,12 +133,12 @@ class Redactor:
 
 
 def is_secret(text: str) -> bool:
-    """Whether a text is worth looking for."""
+    """Tell whether a text is worth removing."""
     return len(text) >= SHORTEST and text.lower() not in _HARMLESS
 
 
 def secrets_of_url(url: str) -> set[str]:
-    """Passwords of a URL, or of several separated by ``;``."""
+    """Return the passwords of a URL, or of several separated by ``;``."""
     found = set()
     for each in url.split(";"):
         try:
@@ -150,7 +150,7 @@ def secrets_of_url(url: str) -> set[str]:
 
 
 def secrets_of_environment(environ: Mapping[str, str]) -> set[str]:
-    """Values of variables that are named like a secret, and passwords of those that are URLs."""
+    """Return values of variables with the name of a secret, and passwords of those that are URLs."""
     found = set()
     for name, value in environ.items():
         if IS_SECRET_NAME.search(name) and not name.endswith("_FILE"):
@@ -161,7 +161,7 @@ def secrets_of_environment(environ: Mapping[str, str]) -> set[str]:
 
 
 def secrets_of_file(text: str) -> set[str]:
-    """What a file that holds secrets has in it: passwords of URLs, else each line."""
+    """Return the secrets in a secret file: passwords of URLs, else each line."""
     found = set()
     for line in text.splitlines():
         line = line.strip()  # noqa: PLW2901  (as it counts)
@@ -172,7 +172,7 @@ def secrets_of_file(text: str) -> set[str]:
 
 
 def _forms(secret: str) -> set[str]:
-    """How a secret may be written."""
+    """Return the encodings of a secret."""
     return {
         secret,
         quote(secret, safe=""),

@@ -1,4 +1,4 @@
-"""Asks the nodes: who answers at an address, what time it is there, and which settings are in force."""
+"""Facts from the nodes: the program at an address, its clock, and the settings in force."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FORBIDDEN = (401, 403)
 
 
 def port_fact(config: ClusterConfig, node: NodeId) -> PortFact | None:
-    """The address of a node of this machine; None when it has none."""
+    """Check the address of a node of this machine; None without an address."""
     address = config.node(node).http
     if not address:
         return None
@@ -51,7 +51,7 @@ def port_fact(config: ClusterConfig, node: NodeId) -> PortFact | None:
 
 
 def clock_facts(config: ClusterConfig) -> list[ClockFact]:
-    """Clocks of all nodes that answer."""
+    """Read the clocks of all nodes that answer."""
     found = []
     for node, url in config.http_urls().items():
         before = time.time()
@@ -65,7 +65,7 @@ def clock_facts(config: ClusterConfig) -> list[ClockFact]:
 
 
 def settings_facts(config: ClusterConfig, environ: Mapping[str, str]) -> list[SettingsFact]:
-    """Settings of all masters that tell them."""
+    """Read the settings of all masters that show them."""
     found = []
     for master in config.masters:
         told = text_of(config, master.id, "cluster/settings", environ) if master.http else None
@@ -77,7 +77,7 @@ def settings_facts(config: ClusterConfig, environ: Mapping[str, str]) -> list[Se
 
 
 def offset_s(date: str, before_s: float, after_s: float) -> float:
-    """Least distance of another clock, by its header Date of whole seconds, asked and answered at these times of ours.
+    """Return the least offset of another clock, by its Date header in whole seconds; asked and answered at these local times.
 
     >>> offset_s("Thu, 01 Jan 1970 00:00:10 GMT", 10.2, 10.3), offset_s("Thu, 01 Jan 1970 00:00:10 GMT", 17.0, 17.5)
     (0.0, -6.0)
@@ -89,7 +89,7 @@ def offset_s(date: str, before_s: float, after_s: float) -> float:
 
 
 def text_of(config: ClusterConfig, node: NodeId, path: str, environ: Mapping[str, str]) -> str | None:
-    """What a node answers at a path to who this environment says we are; None when it does not answer, or refuses, or may not be told."""
+    """Return a node's answer at a path, as this environment's user; None for no answer, a refusal, or an unsafe way."""
     url = config.http_urls()[node]
     try:
         headers = identity_headers(environ, [url])
@@ -100,7 +100,7 @@ def text_of(config: ClusterConfig, node: NodeId, path: str, environ: Mapping[str
 
 
 def _is_node(url: str) -> bool:
-    """Whether a node of brokerha answers there: its probe needs no rights."""
+    """Tell whether a brokerha node answers there: its probe needs no rights."""
     try:
         answer = httpx2.get(f"{url}/livez", timeout=_WITHIN_S, trust_env=False, verify=False)
     except httpx2.HTTPError:

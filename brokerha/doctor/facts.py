@@ -1,6 +1,6 @@
-"""Facts that were gathered, and what is wanted of a broker: plain values without judgement, and without a password.
+"""Gathered facts, and the needs of nodes from a broker: plain values without judgement, and without passwords.
 
-``None`` means that it could not be known; a text that ends in ``_problem`` says why something could not be done, empty if it could.
+``None`` means unknown; a field that ends in ``_problem`` has the reason of a failure, or is empty.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from brokerha.transports.topology import QueueRow
 
 @dataclass(frozen=True, slots=True)
 class FileFact:
-    """A file that holds a secret."""
+    """A file with a secret."""
 
     path: str
     mode: int
@@ -32,15 +32,15 @@ class DataFact:
     is_writable: bool = True
     owner: str = ""
     user: str = ""
-    """Who asks."""
+    """The user that asks."""
     mode: int = 0o700
     free_bytes: int = 0
     size_bytes: int = 1
-    """Of the whole file system."""
+    """Size of the whole file system."""
     file_system: str = ""
-    """Its type, such as ext4; empty when nobody says."""
+    """Its type, such as ext4; empty when unknown."""
     fsync_ms: tuple[float, ...] = ()
-    """Milliseconds of each write with fsync; none when it cannot be written."""
+    """Milliseconds of each write with fsync; none when it is not writable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +53,23 @@ class PortFact:
     """Whether the address is one of this machine."""
     listens: bool = False
     is_node: bool = False
-    """Whether who listens is a node of brokerha."""
+    """Whether the listening program is a brokerha node."""
     is_loopback: bool = True
     has_certificate: bool = False
     is_plain: bool = False
-    """Whether the cluster file says that something else keeps others out."""
+    """Whether the cluster file says that other means keep strangers out."""
     problem: str = ""
-    """Why a node could not open its door: what is wrong with its users, its certificate or another setting of it."""
+    """Why a node could not open its door: a problem with its users, its certificate or another setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitsFact:
-    """What the operating system grants this process, whose children nodes would be."""
+    """Limits of the operating system for this process, which nodes would inherit."""
 
     open_files: int
-    """-1: without a limit."""
+    """-1: no limit."""
     memory_bytes: int
-    """Of the machine or the container, the smaller one; 0 when nobody says."""
+    """Of the machine or the container, the smaller one; 0 when unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,43 +81,43 @@ class DeploymentFact:
     status: dict[str, str]
     """Path to ``up-to-date`` or ``differs``."""
     command: str
-    """What makes them again."""
+    """Command that makes them again."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsFact:
-    """What is in force at a master."""
+    """Settings in force at a master."""
 
     node: str
     values: dict[str, str]
-    """By the names of settings."""
+    """By name of the setting."""
     from_start: frozenset[str] = frozenset()
-    """Those that were set to something else, which counts from the next start of this master."""
+    """Settings with a new value from the next start of this master on."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockFact:
-    """How far the clock of another machine is from ours."""
+    """Offset of another machine's clock from this one."""
 
     node: str
     offset_s: float
-    """At least so far; 0 when it may be right."""
+    """Least offset; 0 when the clock can be right."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFact:
-    """One queue that a node needs, as the broker has it."""
+    """The broker's state of one queue that a node needs."""
 
     name: str
     problem: str = ""
-    """``missing``, or the broker's words when it differs from what is wanted, such as the name of an argument."""
+    """``missing``, or the broker's words when it differs from the needed one, such as the name of an argument."""
     messages: int = 0
     consumers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ManagementFact:
-    """What the management interface tells; each is None when it refuses."""
+    """Facts from the management interface; each is None when it refuses."""
 
     users: tuple[str, ...] | None = None
     permissions: dict[str, tuple[str, str, str]] | None = None
@@ -126,61 +126,61 @@ class ManagementFact:
     """User to (write, read) at the exchange of changes."""
     alarms: tuple[str, ...] | None = None
     policies: dict[str, dict[str, Any]] | None = None
-    """Name of a queue to the definition of the policy that it follows; only queues of brokerha that follow one."""
+    """Name of a queue to the definition of its policy; only for queues of brokerha with a policy."""
     listeners: tuple[str, ...] | None = None
-    """Addresses where it takes AMQP without TLS."""
+    """Addresses with AMQP without TLS."""
     links: dict[str, str] | None = None
     """Link of federation, such as ``m1 brokerha.sync to brokerha.sync``, to ``running``, another state, or why it does not run."""
     partitions: dict[str, tuple[str, ...]] | None = None
-    """Node of the broker to those that it was cut off from and has not come together with."""
+    """Node of the broker to the nodes from which a partition still separates it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerFact:
-    """One broker, as one user of it sees it."""
+    """State of one broker, as one of its users sees it."""
 
     where: str
     """``amqp://user@host:5672 vhost '/'``"""
     user: str
     vhost: str
     nodes: tuple[str, ...]
-    """The nodes of this machine that use it with this user."""
+    """Nodes of this machine with this broker and user."""
     is_tls: bool = False
     is_loopback: bool = True
     unreachable: str = ""
     """Why there is no connection."""
     remedy: str = ""
-    """What a person does about that."""
+    """What to do about that."""
     refused: str = ""
-    """``user``, ``vhost``, or empty; with the broker's words in ``unreachable``."""
+    """``user``, ``vhost``, or empty; the broker's words are in ``unreachable``."""
     product: str = ""
     version: str = ""
     capabilities: tuple[str, ...] = ()
     exchanges: dict[str, str] = field(default_factory=dict)
-    """Name to ``missing``, or what the broker says; none for those that are as wanted."""
+    """Name to ``missing``, or the broker's words; without exchanges that are as needed."""
     queues: tuple[QueueFact, ...] = ()
     unwritable: dict[str, str] = field(default_factory=dict)
-    """Exchanges that this user may not publish to, with what the broker says."""
+    """Exchanges to which this user cannot publish, with the broker's words."""
     topic_is_open: bool | None = None
-    """Whether any routing key may be published to the exchange of changes."""
+    """Whether every routing key can be published to the exchange of changes."""
     blocked: str | None = None
-    """Why the broker takes no message; empty when it does, None when nobody tried."""
+    """Why the broker takes no message; empty when it does, None when it was not tried."""
     guest: str = ""
-    """Where guest with its known password comes in: ``here``, an address of this machine, or empty."""
+    """Where guest can log in with its known password: ``here``, an address of this machine, or empty."""
     management: ManagementFact | None = None
     management_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What nodes want of their broker, where they come as one user: queues, exchanges that they publish to, and rights."""
+    """Needs of the nodes with one user from their broker: queues, exchanges that they publish to, and rights."""
 
     queues: tuple[QueueRow, ...] = ()
     writes: tuple[str, ...] = ()
     rights: Rights | None = None
-    """None for a user that several nodes share: no definitions say what it may do."""
+    """None for a user that several nodes share: no definitions have its rights."""
     topic: TopicRights | None = None
     linked: tuple[str, ...] = ()
-    """A master for each other broker of the cluster, from which this broker fetches what is for its nodes."""
+    """A master for each other broker of the cluster, from which this broker fetches messages for its nodes."""
     masters: int = 0
-    """Masters of the cluster file at this broker; 0 when nobody said."""
+    """Masters of the cluster file at this broker; 0 when unknown."""

@@ -1,4 +1,4 @@
-"""Findings, judged from facts: how bad each is, what was found, and the command that mends it. Pure.
+"""Findings, judged from facts: the level, the finding, and the command that fixes it. Pure.
 
 >>> text(Finding(WARNING, "disk", "3.0 GB are free", "df -h /srv"))
 'warning  disk: 3.0 GB are free - df -h /srv'
@@ -37,24 +37,24 @@ LEVELS: Final = (OK, WARNING, PROBLEM)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found about one thing."""
+    """A finding about one subject."""
 
     level: str
-    """One of `LEVELS`. What cannot be known is ok, with ``not checked`` and the reason as its text."""
+    """One of `LEVELS`. An unknown fact is ok, with ``not checked`` and the reason as its text."""
     subject: str
     """``m1 data``, ``broker``, ``clock``: what it is about."""
     what: str
     command: str = ""
-    """What mends it; empty when all is well."""
+    """Command that fixes it; empty when all is well."""
 
 
 def not_checked(subject: str, why: str) -> Finding:
-    """Nobody can say from here: no reason to worry, and none to feel safe."""
+    """Return a finding about an unknown fact: no reason to worry, and none to feel safe."""
     return Finding(OK, subject, f"not checked: {why}")
 
 
 def judged(subject: str, ok: str, *cases: tuple[object, str, str, str]) -> Finding:
-    """The first case that holds, of (condition, level, what, command); without any all is well, and ``ok`` says how.
+    """Return the first case that holds, of (condition, level, what, command); if none does, all is well, with the text ``ok``.
 
     >>> judged("disk", "it is large", (False, PROBLEM, "full", "rm"), (True, WARNING, "small", "df")).what
     'small'
@@ -66,13 +66,13 @@ def judged(subject: str, ok: str, *cases: tuple[object, str, str, str]) -> Findi
 
 
 def text(finding: Finding) -> str:
-    """The finding as a line for people."""
+    """Format the finding as a line for people."""
     mended = f" - {finding.command}" if finding.command else ""
     return f"{finding.level:<8} {finding.subject}: {finding.what}{mended}"
 
 
 def worst(findings: Iterable[Finding]) -> str:
-    """The worst level of all; ok without any.
+    """Return the worst level of all; ok without any.
 
     >>> worst([Finding(OK, "a", "b"), Finding(WARNING, "a", "b")])
     'warning'
@@ -88,7 +88,7 @@ FREE_WARNING_BYTES: Final = 5 * GIGABYTE
 FREE_PROBLEM_SHARE: Final = 0.02
 FREE_WARNING_SHARE: Final = 0.10
 FREE_ENOUGH_BYTES: Final = 100 * GIGABYTE
-"""So much is enough, whatever its share of a large disk is."""
+"""Enough, even as a small share of a large disk."""
 SLOW_FSYNC_MS: Final = 20.0
 MEMORY_WARNING_BYTES: Final = 1 * GIGABYTE
 _FORGETTING = frozenset({"tmpfs", "ramfs"})
@@ -96,14 +96,14 @@ _REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p"}
 
 
 def of_secret(file: FileFact) -> Finding:
-    """Whether others may read a file that holds a secret."""
+    """Judge whether others can read a file with a secret."""
     mode = f"mode {file.mode:04o}"
     command = f"chmod 0600 {shlex.quote(file.path)}"
     return judged(f"secret {file.path}", mode, (file.mode & 0o077, PROBLEM, f"others may read it ({mode})", command))
 
 
 def of_data(data: DataFact) -> list[Finding]:
-    """What a directory and its disk are like."""
+    """Judge a directory and its disk."""
     subject, path = f"{data.node} data", shlex.quote(data.path)
     there = f"{data.path} belongs to {data.owner}"
     folder = judged(
@@ -171,7 +171,7 @@ def _fsync(data: DataFact, subject: str) -> Finding:
 
 
 def of_port(port: PortFact) -> list[Finding]:
-    """Whether a node can have its address, and who could come in there."""
+    """Judge whether a node can have its address, and who can reach it there."""
     subject, number = f"{port.node} http", port.address.rpartition(":")[2]
     held = judged(
         subject,
@@ -206,7 +206,7 @@ def of_port(port: PortFact) -> list[Finding]:
 
 
 def of_limits(limits: LimitsFact) -> list[Finding]:
-    """Whether nodes get what they need."""
+    """Judge whether nodes get the resources that they need."""
     files = "no limit" if limits.open_files < 0 else f"{limits.open_files:,}"
     few = f"a process may open {files} files: {OPEN_FILES:,} are wanted"
     found = [judged("open files", files, (0 <= limits.open_files < OPEN_FILES, WARNING, few, f"ulimit -n {OPEN_FILES}"))]
@@ -219,7 +219,7 @@ def of_limits(limits: LimitsFact) -> list[Finding]:
 
 
 def of_deployment(files: DeploymentFact) -> Finding:
-    """Whether deployment files are what the cluster file asks for now."""
+    """Judge whether deployment files match the cluster file."""
     old = [path for path, status in files.status.items() if status != SAME]
     out_of_date = (old, WARNING, f"out of date: {', '.join(old)}", files.command)
     return judged(f"{files.kind} files", f"up to date in {files.folder}", out_of_date)
@@ -231,7 +231,7 @@ FAR_S: Final = 1.0
 
 
 def of_clocks(clocks: Sequence[ClockFact]) -> list[Finding]:
-    """Whether clocks agree. The order never depends on them; times in the log and time-outs of transactions do."""
+    """Judge whether clocks agree. The order never depends on them; times in the log and timeouts of transactions do."""
     if not clocks:
         return [not_checked("clock", "no node with an http address answers")]
     command = "timedatectl set-ntp true (on both machines)"
@@ -246,7 +246,7 @@ def of_clocks(clocks: Sequence[ClockFact]) -> list[Finding]:
 
 
 def of_settings(masters: Sequence[SettingsFact]) -> list[Finding]:
-    """Whether the same is in force at all masters: one with short rounds takes another one with long ones for silent."""
+    """Judge whether all masters have equal settings: one with short rounds considers one with long rounds silent."""
     if len(masters) < 2:
         return [not_checked("settings of masters", "fewer than two masters tell theirs")]
     found = []
@@ -260,23 +260,23 @@ def of_settings(masters: Sequence[SettingsFact]) -> list[Finding]:
     return found or [Finding(OK, "settings of masters", f"the same at {', '.join(master.node for master in masters)}")]
 
 
-# ---- one broker, as one user of it sees it
+# ---- one broker, as one of its users sees it
 
 OLDEST: Final = (3, 10)
 MISSING: Final = "missing"
 GUEST: Final = "guest"
 RUNNING: Final = "running"
-"""How federation calls a link that does what it should."""
+"""Federation's word for a working link."""
 NEEDED: Final = ("basic.nack", "connection.blocked", "consumer_cancel_notify", "publisher_confirms")
 """Capabilities that nodes rely on."""
 HARMFUL: Final = frozenset({"expires", "message-ttl", "max-length", "max-age", "delivery-limit"})
-"""What a policy must not set for brokerha's queues."""
+"""Arguments that a policy must not set for brokerha's queues."""
 OWN_HOST: Final = "give each cluster a virtual host of its own (rabbitmqctl add_vhost), or correct the cluster file"
 DEFINITIONS: Final = "brokerha init definitions; rabbitmqctl import_definitions < deploy/definitions.json"
 
 
 def of_broker(broker: BrokerFact, wanted: Wanted) -> list[Finding]:
-    """All findings, the connection first; one alone when there is none."""
+    """Return all findings, the connection first; only that without a connection."""
     subject = f"broker of {', '.join(broker.nodes)}" if broker.nodes else "broker"
     if broker.unreachable:
         return [_no_connection(broker, subject), _tls(broker)]
@@ -464,7 +464,7 @@ def _management(broker: BrokerFact) -> Iterator[Finding]:
 
 
 def _strangers(broker: BrokerFact, wanted: Wanted) -> Iterator[Finding]:
-    """Whether masters that are not of this cluster take what is for any master: they would acknowledge its writes, and keep them."""
+    """Judge whether masters of another cluster consume writes for any master: they would acknowledge and keep them."""
     readers = next((queue.consumers for queue in broker.queues if queue.name == any_writes_queue()), 0)
     if wanted.masters and readers > wanted.masters:
         what = f"{readers} masters read {any_writes_queue()} in the virtual host {broker.vhost!r}, and the cluster file has {wanted.masters}"
@@ -472,7 +472,7 @@ def _strangers(broker: BrokerFact, wanted: Wanted) -> Iterator[Finding]:
 
 
 def _links(broker: BrokerFact, wanted: Wanted) -> Iterator[Finding]:
-    """Of the broker of one site: whether it fetches from those of the others."""
+    """Judge whether the broker of one site fetches from those of the others."""
     links = broker.management.links if broker.management else None
     if not wanted.linked:
         return

@@ -1,4 +1,4 @@
-"""Asks the operating system: directories, disks, ports, limits, and files that hold secrets."""
+"""Facts from the operating system: directories, disks, ports, limits, and files with secrets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CONTAINER_MEMORY: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgr
 
 
 def data_fact(node: NodeId, folder: Path) -> DataFact:
-    """What the data directory of a node is like, or the nearest folder above it that is there. Writes and deletes one file to measure."""
+    """Describe the data directory of a node, or its nearest existing parent. Writes and deletes one file to measure."""
     user = user_name()
     there = _existing(folder)
     about = there.stat()
@@ -56,7 +56,7 @@ def data_fact(node: NodeId, folder: Path) -> DataFact:
 
 
 def file_system(folder: Path, mounts: str) -> str:
-    r"""Type of the file system of a folder, by the text of /proc/self/mounts; empty when it has none.
+    r"""Return the file system type of a folder, by the text of /proc/self/mounts; empty without one.
 
     >>> file_system(Path("/srv/x"), "/dev/a / ext4 rw 0 0\ntmpfs /srv tmpfs rw 0 0\n")
     'tmpfs'
@@ -66,16 +66,16 @@ def file_system(folder: Path, mounts: str) -> str:
         parts = line.split(" ")
         if len(parts) < 3:
             continue
-        # Blanks and backslashes are written as octal numbers, all other bytes as they are.
+        # Blanks and backslashes are written as octal numbers, all other bytes literally.
         place = Path(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), parts[1]))
-        # The last of two at one place lies over the other.
+        # The last of two mounts at one place hides the other.
         if folder.resolve().is_relative_to(place) and len(place.parts) >= best:
             found, best = parts[2], len(place.parts)
     return found
 
 
 def fsync_ms(folder: Path) -> tuple[float, ...]:
-    """Milliseconds of writes with fsync there; none when it is full or read-only."""
+    """Measure writes with fsync in milliseconds; none when the disk is full or read-only."""
     taken = []
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -90,7 +90,7 @@ def fsync_ms(folder: Path) -> tuple[float, ...]:
 
 
 def limits_fact() -> LimitsFact:
-    """Limits of this process."""
+    """Return the limits of this process."""
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _CONTAINER_MEMORY:
@@ -103,9 +103,7 @@ def limits_fact() -> LimitsFact:
 
 
 def secret_facts(config: ClusterConfig, environ: Mapping[str, str], secrets: Path | None) -> list[FileFact]:
-    """All files with secrets that this machine uses: those of the environment, of the folder of secrets, of [http], and the cluster file
-    where it has a password in it.
-    """
+    """Return all files with secrets of this machine: environment, secrets folder, [http], a cluster file with a password."""
     paths: dict[Path, None] = {}
     if _has_password(config.path):
         paths[config.path] = None
@@ -127,7 +125,7 @@ def _file_fact(path: Path) -> FileFact:
 
 
 def _has_password(path: Path) -> bool:
-    """Whether a URL of the file has a password that not everybody knows."""
+    """Tell whether a URL of the file has a password that is not publicly known."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError:
@@ -136,7 +134,7 @@ def _has_password(path: Path) -> bool:
 
 
 def is_here(host: str) -> bool:
-    """Whether the host is an address of this machine: a socket can have it. Names that nobody knows are not."""
+    """Tell whether the host is an address of this machine: a socket can bind it. Unknown names are not."""
     try:
         found = socket.getaddrinfo(host or "0.0.0.0", 0, type=socket.SOCK_STREAM)  # noqa: S104  (not listened to)
     except OSError:
@@ -149,11 +147,11 @@ def is_here(host: str) -> bool:
 
 
 def listens(host: str, port: int) -> bool:
-    """Whether somebody has the port already."""
+    """Tell whether another program has the port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as tried:
-            # As a node does: what is only waiting to be forgotten is no obstacle.
+            # Like a node: a closed socket that still lingers is no obstacle.
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind((host, port))
     except OSError as error:
@@ -162,13 +160,13 @@ def listens(host: str, port: int) -> bool:
 
 
 def own_addresses() -> list[str]:
-    """Addresses of this machine that others reach, without asking anybody."""
+    """Return addresses of this machine that others can reach, without network traffic."""
     found: dict[str, None] = {}
     with contextlib.suppress(OSError):
         for _, _, _, _, place in socket.getaddrinfo(socket.gethostname(), 0, socket.AF_INET, socket.SOCK_STREAM):
             found[str(place[0])] = None
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        # Nothing is sent: the kernel only says which address it would send from.
+        # Sends nothing: the kernel only chooses the source address.
         asked.connect(("192.0.2.1", 9))
         found[str(asked.getsockname()[0])] = None
     return [each for each in found if not is_loopback(each)]
@@ -177,10 +175,10 @@ def own_addresses() -> list[str]:
 def deployment_facts(
     config: ClusterConfig, named: Sequence[NodeId], folder: Path, program: Sequence[str], secrets: Path | None
 ) -> list[DeploymentFact]:
-    """Files of supervisord and systemd in this folder, compared with what the cluster file asks for; none where there are none.
+    """Compare the files of supervisord and systemd in this folder with those that the cluster file needs; none without such files.
 
-    They say themselves who runs the nodes and which nodes are here: made again for fewer, they would end the others. ``named`` nodes
-    belong here as well, and those that the cluster file has at the hosts of the others.
+    The files themselves tell the user and the nodes of this machine: files for fewer nodes would stop the others. ``named`` nodes
+    belong here as well, and those that the cluster file has at the same hosts.
     """
     if config.is_embedded or not folder.is_dir():
         return []
@@ -211,7 +209,7 @@ def deployment_facts(
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there."""
+    """Return the folder, or its nearest existing parent."""
     folder = folder.absolute()
     while not folder.exists():
         folder = folder.parent
@@ -219,7 +217,7 @@ def _existing(folder: Path) -> Path:
 
 
 def user_name(uid: int | None = None) -> str:
-    """Name of a user, by default of who runs this process; the number where it has none."""
+    """Return the name of a user, by default of this process; the number if it has no name."""
     uid = os.geteuid() if uid is None else uid
     try:
         return pwd.getpwuid(uid).pw_name

@@ -1,10 +1,10 @@
-"""The side of an audit that talks to workers: copies compared with what the log leads to.
+"""Comparison of workers' copies with the content that the log leads to, as part of an audit.
 
     copy ──digests──> LSN W, buckets        log up to W ──> buckets                     equal: done
                                                                                         differ: items of those buckets, at W'
     only in the log: missing        only in the copy: surplus        in both with other digests: changed
 
-Of many differences the first are told, so that neither answer is longer than a limit; both sides cut at the same item.
+Only the first of many differences are reported, so that no answer exceeds a limit; both sides are cut at the same item.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from brokerha.stores.tables.queue_change import Counts
 EQUAL, DIFFERS, NOT_COMPARED = "equal", "differs", "not compared"
 BITS: Final = 12
 BUCKETS_LIMIT: Final = 32
-"""That are looked into, of those that differ."""
+"""Most differing buckets whose items are compared."""
 ITEMS_LIMIT: Final = 10_000
-"""Of one answer about items."""
+"""Most items in one answer."""
 DIFFERENCES_LIMIT: Final = 100
-"""That a report names of each copy."""
+"""Most differences of each copy in a report."""
 SHOWN_BYTES: Final = 256
-"""Of a value; as a worker shows it (stores/comparing/digests.py)."""
+"""Bytes of a value that a report shows; the same as a worker shows (stores/comparing/digests.py)."""
 TEXT_BYTES: Final = 4096
 
 Place = tuple[str, str, int]
@@ -46,19 +46,19 @@ class Bucket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The content at an LSN."""
+    """The content at an LSN, in digests."""
 
     lsn: Lsn
     fingerprint: bytes
     """Computed from the items."""
     buckets: dict[Place, Bucket]
-    """As a worker tells them: checks have no name, and names of repositories and counters are in no bucket."""
+    """As in a worker's answer: checks have no name, and names of repositories and counters are in no bucket."""
     counters: dict[str, Counts]
     repositories: tuple[str, ...]
 
 
 class ItemRow(NamedTuple):
-    """One item, as a worker tells it, and the LSN of its last change."""
+    """One item, as in a worker's answer, and the LSN of its last change."""
 
     store: str
     name: str
@@ -68,25 +68,25 @@ class ItemRow(NamedTuple):
     text: bytes
     """Line of a quad, key, message id, name of a check."""
     value: bytes
-    """The beginning of what belongs to it."""
+    """The beginning of its value."""
     lsn: Lsn
 
 
 class Log(Protocol):
-    """What the log leads to. Each call raises NotReady for an LSN that it does not have, StoreError and its kinds."""
+    """The content that the log leads to. Each call raises NotReady for an LSN that is missing, StoreError and its kinds."""
 
     def summary(self, lsn: Lsn) -> Summary:
-        """The content at an LSN, in buckets of `BITS`."""
+        """Return the content at an LSN, in buckets of `BITS`."""
 
     def fingerprint_at(self, lsn: Lsn) -> bytes:
-        """What the entry of an LSN says."""
+        """Return the fingerprint in the entry of an LSN."""
 
     def items(self, lsn: Lsn, places: Sequence[Place], limit: int) -> list[ItemRow]:
-        """Items of some buckets, sorted; of more than the limit one more than it."""
+        """Return the items of some buckets, sorted; at most ``limit`` + 1, which shows that there are more."""
 
 
 class Copy(Protocol):
-    """A copy that can be asked; a `Client` of its node."""
+    """A copy that answers questions; a `Client` of its node."""
 
     def digests(self, bits: int, *, timeout: float | None) -> Mapping[str, Any]:
         """See stores/comparing/digests.py."""
@@ -97,7 +97,7 @@ class Copy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One item, counter or repository that is not the same."""
+    """One item, counter or repository that differs."""
 
     store: str
     name: str
@@ -106,34 +106,34 @@ class Difference:
     kind: str
     """``missing`` in the copy, ``surplus`` in it, or ``changed``."""
     archived: str
-    """What the log leads to; empty when it has none."""
+    """The value in the log; empty when it has none."""
     found: str
     lsn: Lsn
-    """Of the item's last change in the log; 0 when it has none."""
+    """LSN of the item's last change in the log; 0 when it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyAudit:
-    """One copy beside the log."""
+    """Result of comparing one copy with the log."""
 
     node: str
     result: str
     lsn: Lsn = 0
-    """Where it was compared."""
+    """LSN at which the copy was compared."""
     items: int = 0
     buckets: int = 0
-    """That differ."""
+    """Number of differing buckets."""
     differences: tuple[Difference, ...] = ()
     has_more: bool = False
-    """Whether there are more differences than those."""
+    """True when there are more differences than these."""
     reason: str = ""
-    """Why it was not compared."""
+    """Why the copy was not compared."""
     error: str = ""
-    """Class of the error for that reason."""
+    """Error class of that reason."""
 
 
 def compare(node: str, connect: Callable[[], AbstractContextManager[Copy]], log: Log, timeout_s: float) -> CopyAudit:
-    """Compare one copy. What keeps it from being compared is told, not raised."""
+    """Compare one copy. Errors that prevent it are returned, not raised."""
     try:
         with connect() as copy:
             return _compared(node, copy, log, timeout_s)
@@ -176,14 +176,14 @@ def _items(copy: Copy, log: Log, places: Sequence[Place], timeout_s: float) -> t
 
 
 def _cut(right: Sequence[ItemRow], found: Sequence[ItemRow]) -> tuple[list[ItemRow], list[ItemRow]]:
-    """Both sides up to the same item, where one of them ends because of its limit."""
+    """Cut both sides at the same item, when the limit cuts one of them off."""
     ends = [rows[-1][:4] for rows in (right, found) if len(rows) >= ITEMS_LIMIT]
     end = min(ends) if ends else None
     return [row for row in right if end is None or row[:4] <= end], [row for row in found if end is None or row[:4] <= end]
 
 
 def item_differences(right: Collection[ItemRow], found: Collection[ItemRow]) -> Iterator[Difference]:
-    """Items that are not the same on both sides, in the order of stores, names and keys."""
+    """Yield the items that differ, in the order of stores, names and keys."""
     wanted = {(row.store, row.name, row.item): row for row in right}
     held = {(row.store, row.name, row.item): row for row in found}
     unequal = [
@@ -201,7 +201,7 @@ def item_differences(right: Collection[ItemRow], found: Collection[ItemRow]) -> 
 
 
 def counter_differences(right: Mapping[str, Counts], found: Mapping[str, Sequence[int]]) -> Iterator[Difference]:
-    """Queues with other counters."""
+    """Yield the queues whose counters differ."""
     for queue in sorted(right.keys() | found.keys()):
         one, other = right.get(queue), Counts(*found[queue]) if queue in found else None
         if one != other:
@@ -214,7 +214,7 @@ def _counts_text(counts: Counts | None) -> str:
 
 
 def repository_differences(right: Sequence[str], found: Sequence[str]) -> list[Difference]:
-    """Repositories that only one side has."""
+    """Return the repositories that only one side has."""
     missing = [Difference(GRAPH, name, "", "missing", "exists", "", 0) for name in sorted(set(right) - set(found))]
     surplus = [Difference(GRAPH, name, "", "surplus", "", "exists", 0) for name in sorted(set(found) - set(right))]
     return missing + surplus

@@ -1,12 +1,12 @@
-"""Files and rows of an archive, checked: what is wrong, with file and LSN.
+"""Checks of an archive's files and rows: each problem with its file and LSN.
 
     file ──missing?──> named
-         ──SHA-256 is its name──> good; with `is_deep` its rows are computed again nevertheless
+         ──SHA-256 is its name──> good; with `is_deep` its rows are computed again as well
          ──else──> rows ──> entries ──> entry hashes: the LSN whose hash is not the one in its row
                                    ──> rows again: the LSN and column that do not follow from the entry
 
-Whether entries are missing, and whether all of them are those of the chain, is asked of the table as a whole (brokerha/spark/audit.py).
-Must never raise for what is in a file.
+Whether entries are missing, and whether they all belong to the chain, is checked on the whole table (brokerha/spark/audit.py). Must
+never raise because of the content of a file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ROWS: Final = 20_000
 
 
 class Problem(NamedTuple):
-    """Something of an archive that is not what was written."""
+    """A damaged or altered part of an archive."""
 
     file: str
     lsn: Lsn
@@ -43,9 +43,9 @@ class Problem(NamedTuple):
 
 
 def check_file(where: str, file: LogFile) -> str:
-    """What is wrong with the bytes of a file: nothing, `DIFFERS`, or a sentence about one that cannot be read at all.
+    """Check the bytes of a file: return an empty string, `DIFFERS`, or a sentence about an unreadable file.
 
-    Of a file that another program has named only its rows can tell.
+    The bytes of a file that another program has named cannot be checked; only its rows can.
     """
     digest = hashlib.sha256()
     try:
@@ -66,20 +66,20 @@ def check_file(where: str, file: LogFile) -> str:
 
 
 def rows_of(where: str, files: Sequence[LogFile]) -> Iterator[pa.RecordBatch]:
-    """Rows of some files, with the name of the file of each as the last column. Raises StoreDamaged."""
+    """Yield rows of some files, with the file name as the last column. Raises StoreDamaged."""
     for file in files:
         for batch in LogTable(where).read(file).to_batches(_ROWS):
             yield batch.append_column(FILE, pa.array([file.path] * batch.num_rows, pa.string()))
 
 
 def checked(batches: Iterable[pa.RecordBatch]) -> Iterator[Problem]:
-    """What is wrong with rows, which come in their order and with the column `FILE`, as whole entries."""
+    """Yield the problems of rows, which come in order, as whole entries, with the column `FILE`."""
     for table in whole_entries(batches, _ROWS):
         files = dict(zip(table["lsn"].to_pylist(), table[FILE].to_pylist(), strict=True))
         rows = table.drop_columns([FILE]).cast(SCHEMA)
         entries, broken = _entries(rows)
         problems = [*broken, *_hash_problems(rows, entries, [entry_hash(entry) for entry in entries])]
-        # Of an entry that is another one anyway nothing follows.
+        # Columns of an entry that is wrong anyway are not checked.
         known = {lsn for lsn, _ in problems}
         right = rows.filter(pc.invert(pc.is_in(rows["lsn"], pa.array(sorted(known), pa.int64())))) if known else rows
         problems += _column_problems(right, [entry for entry in entries if entry.lsn not in known])
@@ -87,7 +87,7 @@ def checked(batches: Iterable[pa.RecordBatch]) -> Iterator[Problem]:
 
 
 def _entries(table: pa.Table) -> tuple[list[LogEntry], list[tuple[Lsn, str]]]:
-    """The entries of the rows, and the LSNs whose rows are those of no entry."""
+    """Return the entries of the rows, and the LSNs whose rows form no valid entry."""
     try:
         return entries_of(table), []
     except (ProtocolError, ValueError, TypeError):
@@ -103,7 +103,7 @@ def _entries(table: pa.Table) -> tuple[list[LogEntry], list[tuple[Lsn, str]]]:
 
 
 def _runs(lsns: list[Lsn]) -> Iterator[tuple[Lsn, int, int]]:
-    """(LSN, first row, number of rows) of each entry."""
+    """Yield (LSN, first row, number of rows) of each entry."""
     start = 0
     for place in range(1, len(lsns) + 1):
         if place == len(lsns) or lsns[place] != lsns[start]:
@@ -112,7 +112,7 @@ def _runs(lsns: list[Lsn]) -> Iterator[tuple[Lsn, int, int]]:
 
 
 def _hash_problems(table: pa.Table, entries: list[LogEntry], hashes: list[bytes]) -> Iterator[tuple[Lsn, str]]:
-    """Entries whose hash is not the one that stands in their first row."""
+    """Yield entries whose hash differs from the one in their first row."""
     written: dict[Lsn, bytes | None] = {}
     for lsn, kept in zip(table["lsn"].to_pylist(), table["entry_hash"].to_pylist(), strict=True):
         written.setdefault(lsn, kept)
@@ -127,7 +127,7 @@ def _hash_problems(table: pa.Table, entries: list[LogEntry], hashes: list[bytes]
 
 
 def _column_problems(table: pa.Table, entries: list[LogEntry]) -> Iterator[tuple[Lsn, str]]:
-    """Columns that do not follow from the entries: none of them is in the entry hash."""
+    """Yield columns that do not match the entries; the entry hash does not cover these columns."""
     again = table_of(entries)
     lsns: list[Lsn] = table["lsn"].to_pylist()
     if again["lsn"].to_pylist() != lsns:
@@ -145,7 +145,7 @@ def _column_problems(table: pa.Table, entries: list[LogEntry]) -> Iterator[tuple
 
 
 def row_differences(kept: pa.Table, right: pa.Table) -> list[str]:
-    """What rows of one entry say and should say, one sentence for each cell; names store and key."""
+    """Compare rows of one entry with the log of the cluster: one sentence for each differing cell, with store and key."""
     if kept.num_rows != right.num_rows:
         return [f"it has {kept.num_rows} rows, and the log of the cluster {right.num_rows}"]
     found = []
@@ -158,11 +158,11 @@ def row_differences(kept: pa.Table, right: pa.Table) -> list[str]:
 
 
 _MAY_LACK: Final = frozenset({"origin", "epoch"})
-"""Columns that a source may not know."""
+"""Columns that some sources do not know."""
 
 
 def _follows(name: str) -> bool:
-    """Whether a column only says again what others say."""
+    """Tell whether a column is derived from others."""
     return name.startswith(("item_", "digest_")) or name == "entry_hash"
 
 
@@ -176,7 +176,7 @@ def _about(row: dict[str, Any]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value for people: text where it is text, else in hexadecimal, never long."""
+    """Format a value for people: text as text, other bytes in hexadecimal, never long."""
     if value is None:
         return "nothing"
     if not isinstance(value, bytes):
@@ -186,7 +186,7 @@ def shown(value: object) -> str:
 
 
 def text_of(value: bytes) -> str:
-    r"""Bytes as text if they are that, else in hexadecimal.
+    r"""Return bytes as printable text, or in hexadecimal.
 
     >>> text_of(b"1.50"), text_of(b"\xff\x00")
     ('1.50', '0xff00')

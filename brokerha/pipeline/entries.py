@@ -1,6 +1,6 @@
 """One entry of the log as the pipeline sees it.
 
-An entry is a line of the log with what masters know beside it. Sources differ in what they can say:
+An entry is a line of the log with the additional knowledge of masters. Sources differ in what they know:
 
 | source | origin | epoch |
 |---|---|---|
@@ -8,8 +8,8 @@ An entry is a line of the log with what masters know beside it. Sources differ i
 | a log stream in RabbitMQ | yes | since it is published there |
 | lines of a backup | unknown | unknown |
 
-The **entry hash** is the SHA-256 of the msgpack list ``[lsn, txid, timestamp, outcome, reason, effect, fingerprint]``: of what is the same
-at every master and in every source. (Origin and epoch are not in it, because a backup does not have them.)
+The **entry hash** is the SHA-256 of the msgpack list ``[lsn, txid, timestamp, outcome, reason, effect, fingerprint]``: the fields
+that are the same at every master and in every source. (A backup has no origin and epoch, so the hash excludes them.)
 
 >>> entry = LogEntry(1, "t1", "m1", 1_000, 1, "applied", "", b"", b"")
 >>> entry_hash(entry).hex()[:16]
@@ -35,20 +35,20 @@ class LogEntry(NamedTuple):
     lsn: Lsn
     txid: TxId
     origin: NodeId
-    """The master that stamped it; empty where the source does not know."""
+    """The master that stamped it; empty when the source does not know it."""
     timestamp: Timestamp
     """Microseconds since 1970, of the hybrid clock of its origin."""
     epoch: int
-    """0 where the source does not know."""
+    """0 when the source does not know it."""
     outcome: str
     reason: str
     effect: bytes
     fingerprint: bytes
-    """Of the whole content after it (model/fingerprints.py)."""
+    """Fingerprint of the whole content after the entry (model/fingerprints.py)."""
 
 
 def entry_hash(entry: LogEntry) -> bytes:
-    """SHA-256 of an entry, 32 bytes; see the head of the module."""
+    """Return the SHA-256 of an entry, 32 bytes; see the head of the module."""
     return sha256(
         msgpack.packb(
             (

@@ -1,4 +1,4 @@
-r"""Rows of files as the columns that the sink takes: by a mapping, or by a parser. What the tasks of a load do before the sink.
+r"""Rows of files as columns for the sink: by a mapping, or by a parser. Tasks of a load run this before the sink.
 
 Both give Arrow batches; a row that cannot be loaded stays in them, with its reason in the column `reject`.
 """
@@ -42,10 +42,10 @@ _LEXICAL = {
 _LEXICAL["float"] = _LEXICAL["double"]
 _LEXICAL["int"] = _LEXICAL["long"] = _LEXICAL["integer"]
 CORRUPT: Final = "__corrupt"
-"""Column of Spark for a row that it could not read."""
+"""Spark's column for a row that it cannot read."""
 SOURCE: Final = "__source"
 PART: Final = "__part"
-"""What becomes `source` and `part`, beside the columns of a file, which may have these names."""
+"""These become `source` and `part`; a file can have columns of those names itself."""
 OF_STATEMENTS: Final = "source string, part string, statement string, reject string, text string"
 OF_KEYS: Final = "source string, part string, key binary, value binary, reject string, text string"
 _UNREADABLE: Final = "\N{REPLACEMENT CHARACTER}"
@@ -55,21 +55,21 @@ _ODD: Final = "it does not have the columns of its file, or is broken"
 
 
 class RowRefused(Exception):
-    """A row that cannot be loaded; the text says why."""
+    """A row that cannot be loaded; the text gives the reason."""
 
 
 def statements_of(row: Values[str, Any], form: QuadForm) -> list[str]:
-    r"""The statements of a row, as N-Quads with the final dot. Raises RowRefused.
+    r"""Return the statements of a row, as N-Quads with the final dot. Raises RowRefused.
 
-    One row as RDF statements, or as a key with its value, by the rules of a mapping.
+    A mapping turns one row into RDF statements, or into a key with its value.
 
     | value | literal |
     |---|---|
     | text | plain, or with the datatype or language of its property |
-    | whole number, number, truth value, date, time of Parquet | with the XSD datatype that it has by nature, unless the property names one |
+    | whole number, number, truth value, date, time of Parquet | with its natural XSD datatype, unless the property names one |
     | null, empty text | none: the statement is left out; in a subject, a graph or a key the row is refused |
 
-    A value that its datatype cannot have refuses the row, because the data would be lost to every query that computes with it.
+    A value that its datatype does not allow refuses the row, because queries that compute with it would miss the data.
 
     >>> from brokerha.pipeline.loading_mapping import read_mapping
     >>> mapping = read_mapping('[quads]\nsubject = "urn:p:{id}"\n[[quads.property]]\npredicate = "urn:name"\ncolumn = "name"', "m")
@@ -87,7 +87,7 @@ def statements_of(row: Values[str, Any], form: QuadForm) -> list[str]:
 
 
 def key_of(row: Values[str, Any], form: KeyForm) -> Operation:
-    """The ``put`` of a row. Raises RowRefused."""
+    """Return the ``put`` of a row. Raises RowRefused."""
     key = _filled(form.key, row, "the key", _as_it_is).encode()
     if not 0 < len(key) <= KEY_LIMIT_BYTES:
         raise RowRefused(f"the key has {len(key)} bytes; a key has 1 to {KEY_LIMIT_BYTES}")
@@ -100,7 +100,7 @@ def key_of(row: Values[str, Any], form: KeyForm) -> Operation:
 
 
 def text_of(value: Any) -> str | None:
-    """A value as XSD spells it; None for no value. Raises RowRefused for what is no single value."""
+    """Return a value in XSD notation; None for no value. Raises RowRefused for a value with several parts."""
     if value is None or isinstance(value, str):
         return value or None
     for kind, _, spelled in _SPELLED:
@@ -124,7 +124,7 @@ _SPELLED: tuple[tuple[type[Any], str, Callable[[Any], str]], ...] = (
     (dt.date, "date", dt.date.isoformat),
     (dt.time, "time", dt.time.isoformat),
 )
-"""Type of a value, the XSD datatype that it has by nature, and how that spells it; the first one that fits."""
+"""Type of a value, its natural XSD datatype, and the function that formats it; the first match counts."""
 
 
 def _natural_datatype(value: Any) -> str:
@@ -132,7 +132,7 @@ def _natural_datatype(value: Any) -> str:
 
 
 def _object(one: Property, row: Values[str, Any]) -> str:
-    """The object of a statement; empty when the row has none."""
+    """Return the object of a statement; empty when the row has none."""
     if one.object is not None:
         if any(text_of(row[column]) is None for column in one.object.columns):
             return ""
@@ -157,7 +157,7 @@ def _object(one: Property, row: Values[str, Any]) -> str:
 
 
 def _node(form: Template, row: Values[str, Any], what: str) -> str:
-    """An IRI or a blank node, as N-Quads spells it. Whether it is one is for the parser to say."""
+    """Return an IRI or a blank node in N-Quads notation. The parser checks later whether it is valid."""
     if form.parts[0][0].startswith(BLANK):
         return _filled(form, row, what, _label)
     return f"<{_filled(form, row, what, _encoded)}>"
@@ -181,7 +181,7 @@ def _encoded(text: str) -> str:
 
 
 def _label(text: str) -> str:
-    """Letters and digits as they are, each other character by its number, so that no two values meet in one label."""
+    """Keep letters and digits, and replace each other character by its number, so that labels of different values differ."""
     return _NOT_IN_LABELS.sub(lambda found: f"_{ord(found[0]):x}_", text)
 
 
@@ -201,7 +201,7 @@ def _json_value(value: Any, column: str) -> Any:
 
 
 def mapped(batches: Iterable[pa.RecordBatch], mapping: Mapping, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Rows by a mapping: of `SOURCE`, `PART`, `CORRUPT` where there is one, and the columns of the file, all by their ``names``."""
+    """Map rows with `SOURCE`, `PART`, `CORRUPT` if present, and the columns of the file, in the order of ``names``."""
     for batch in batches:
         rows = batch.rename_columns(names).to_pylist()
         yield from _batch([_mapped(row, mapping) for row in rows], mapping.keys is not None)
@@ -219,7 +219,7 @@ def _mapped(row: dict[str, Any], mapping: Mapping) -> tuple[Any, ...]:
 
 
 def _content(row: dict[str, Any], corrupt: str | None, mapping: Mapping) -> tuple[Any, ...]:
-    """Key and value, or the statements. Raises RowRefused."""
+    """Return key and value, or the statements. Raises RowRefused."""
     if corrupt is not None:
         raise RowRefused(_NO_UTF8 if _UNREADABLE in corrupt else _BROKEN if corrupt.count('"') % 2 else _ODD)
     if mapping.csv.has_line_breaks and any(isinstance(one, str) and _UNREADABLE in one for one in row.values()):
@@ -230,9 +230,9 @@ def _content(row: dict[str, Any], corrupt: str | None, mapping: Mapping) -> tupl
 
 
 def parsed(path: str, syntax: str, source: str) -> Iterator[pa.RecordBatch]:
-    """Statements of a file that only a parser can read, from its beginning to its end, in bounded memory.
+    """Yield the statements of a file that only a parser can read as a whole, in bounded memory.
 
-    Labels of blank nodes are numbered in the order of their appearance: parsers invent them anew each time.
+    Labels of blank nodes are numbered in the order of their appearance, because parsers invent new labels in each run.
     """
     numbers: dict[str, int] = {}
     with ExitStack() as stack:

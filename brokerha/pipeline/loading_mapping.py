@@ -1,4 +1,4 @@
-"""The mapping file: how a row of CSV, JSON or Parquet becomes RDF statements, or a key with its value. TOML, checked as a whole before anything is read.
+"""The mapping file (TOML): how a row of CSV, JSON or Parquet becomes RDF statements, or a key with its value. Checked as a whole.
 
     [quads]                                          or   [keys]
     subject = "https://example.org/person/{id}"           table = "prices"
@@ -12,8 +12,8 @@
     predicate = "https://schema.org/address"              line_breaks = true         values may have line breaks
     object = "https://example.org/city/{city}"
 
-``{column}`` stands for the value of a column, percent-encoded in IRIs and with other characters than letters and digits escaped in labels of
-blank nodes (``_:b{id}``); ``{+column}`` puts it in as it is; ``{{`` and ``}}`` are braces.
+``{column}`` is the value of a column. It is percent-encoded in IRIs; in labels of blank nodes (``_:b{id}``) all characters but
+letters and digits are escaped. ``{+column}`` inserts the value unchanged; ``{{`` and ``}}`` are braces.
 
 >>> template("urn:{a}/{+b}", "x").parts
 (('urn:', None, False), ('', 'a', False), ('/', None, False), ('', 'b', True))
@@ -37,20 +37,20 @@ _LANGUAGE = re.compile(r"[A-Za-z]{1,8}(-[A-Za-z0-9]{1,8})*\Z")
 
 
 class Template(NamedTuple):
-    """A text with places for values of columns."""
+    """A text with placeholders for values of columns."""
 
     parts: tuple[tuple[str, str | None, bool], ...]
-    """(text, None, False), or ("", column, whether the value goes in as it is)."""
+    """(text, None, False), or ("", column, whether the value is inserted unchanged)."""
 
     @property
     def columns(self) -> set[str]:
-        """The columns that it names."""
+        """The columns that it uses."""
         return {column for _, column, _ in self.parts if column is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class CsvForm:
-    """How a CSV file is written. Quoting as in RFC 4180."""
+    """The format of a CSV file. Quoting as in RFC 4180."""
 
     delimiter: str = ","
     columns: tuple[str, ...] = ()
@@ -60,13 +60,13 @@ class CsvForm:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One statement of a row; left out where the row has no value for it."""
+    """One statement of a row; omitted when the row has no value for it."""
 
     predicate: str
     column: str = ""
-    """Its value becomes a literal."""
+    """Column whose value becomes a literal."""
     object: Template | None = None
-    """Or this becomes an IRI or a blank node."""
+    """Else the template of an IRI or a blank node."""
     datatype: str = ""
     language: str = ""
 
@@ -103,7 +103,7 @@ class Mapping:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it reads, sorted; with `*` when it reads all."""
+        """The columns that the mapping reads, sorted; with `*` when it reads all."""
         names: set[str] = set()
         if self.quads is not None:
             names |= self.quads.subject.columns
@@ -116,7 +116,7 @@ class Mapping:
 
 
 def load_mapping(path: Path) -> Mapping:
-    """The mapping of a file. Raises ConfigurationError that names the file and what is wrong in it."""
+    """Read the mapping of a file. Raises ConfigurationError with the file and the problem."""
     try:
         return read_mapping(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
@@ -126,7 +126,7 @@ def load_mapping(path: Path) -> Mapping:
 
 
 def read_mapping(text: str, where: str) -> Mapping:
-    """The mapping of a text. Raises ConfigurationError, which begins with ``where``."""
+    """Read the mapping of a text. Raises ConfigurationError, which begins with ``where``."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -144,7 +144,7 @@ def read_mapping(text: str, where: str) -> Mapping:
 
 
 def template(text: str, where: str) -> Template:
-    """A text with places for columns. Raises ConfigurationError for a brace that has no partner."""
+    """Parse a text with placeholders for columns. Raises ConfigurationError for an unpaired brace."""
     parts: list[tuple[str, str | None, bool]] = []
     plain, position = "", 0
     for found in _PART.finditer(text):
@@ -177,7 +177,7 @@ _LIKE_XSD: Final = re.compile(r"xsd?:|https?://(www\.)?w3\.org/2001/XMLSchema", 
 
 
 class _Section:
-    """One section of the file, whose fields are taken out one by one; what is left over in the end is a mistake."""
+    """One section of the file. Fields are taken out one by one; a field that is left over is a mistake."""
 
     def __init__(self, where: str, name: str, fields: dict[str, Any]) -> None:
         self.place = f"{where}: {name}"
@@ -263,7 +263,7 @@ def _property(section: _Section) -> Property:
 
 
 def _check_datatype(section: _Section, datatype: str) -> None:
-    """That it is an IRI, and one of XML Schema if it is meant to be."""
+    """Check that a datatype is an IRI, and exists in XML Schema if it is meant to be from there."""
     section.iri("datatype", datatype)
     name = datatype.removeprefix(XSD)
     if name in XSD_NAMES or (name == datatype and not _LIKE_XSD.match(datatype)):

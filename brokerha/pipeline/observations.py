@@ -1,8 +1,8 @@
-"""What nodes said of themselves, kept beside the archive: the log knows no lag and no states, and a report wants both.
+"""Status of nodes over time, stored beside the archive: a report needs lags and states, which the log does not hold.
 
-    <archive>/_observations      a Delta table of its own, which readers of the archive pass over
+    <archive>/_observations      a Delta table of its own, which readers of the archive ignore
 
-Observations prove nothing and nothing depends on them.
+Observations are no proof, and nothing depends on them.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ FOLDER = "_observations"
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One node at one moment, as the status of the cluster showed it."""
+    """The status of one node at one moment, from the status of the cluster."""
 
     time_us: int
-    """Microseconds since 1970, of the machine that asked."""
+    """Microseconds since 1970, by the clock of the asking machine."""
     node: NodeId
     role: str
     """``master``, ``backup`` or ``worker``."""
     master: NodeId
-    """The node itself, or the one that it belongs to."""
+    """The node itself, or its master."""
     state: str
     applied_lsn: Lsn | None
     lag_entries: int | None
     lag_s: float | None
-    """None where it is not known, as all that may be None here."""
+    """None when it is unknown; the same holds for all optional fields here."""
     items: int | None
     epoch: int | None
     view: int | None
@@ -45,11 +45,11 @@ _FIELDS = [
     (field.name, {"str": "string", "NodeId": "string", "float | None": "float64"}.get(str(field.type), "int64"))
     for field in dataclasses.fields(Observation)
 ]
-"""Columns of the table; annotations are text here."""
+"""Columns of the table; annotations are strings here."""
 
 
 def observed(status: Mapping[str, Any], time_us: int) -> list[Observation]:
-    """All nodes of one answer to ``status``."""
+    """Return the observations of all nodes in one answer to ``status``."""
     return [
         Observation(
             time_us=time_us,
@@ -64,13 +64,13 @@ def observed(status: Mapping[str, Any], time_us: int) -> list[Observation]:
 
 
 def append(archive: str, seen: Iterable[Observation]) -> None:
-    """Keep observations. Raises StoreError."""
+    """Store observations. Raises StoreError."""
     import pyarrow as pa
     from deltalake import DeltaTable, Schema
 
     rows = pa.Table.from_pylist([dataclasses.asdict(each) for each in seen], schema := pa.schema(_FIELDS))
     where = f"{archive}/{FOLDER}"
-    # delta-rs's own writer fails where a folder has brackets or letters beyond ASCII in its name.
+    # delta-rs's own writer fails for a folder name with brackets or non-ASCII letters.
     if (kept := write_table(where, schema, rows.to_batches())) is None:
         return
     if not DeltaTable.is_deltatable(delta_url(where)):
@@ -81,7 +81,7 @@ def append(archive: str, seen: Iterable[Observation]) -> None:
 
 
 def read(archive: str) -> list[Observation]:
-    """All that was kept, in the order of their times. Raises StoreError."""
+    """Return all observations in order of time. Raises StoreError."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 

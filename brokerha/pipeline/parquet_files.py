@@ -1,9 +1,9 @@
-"""Writing the Parquet files of a table from a task, in memory that does not grow with what comes.
+"""Writing the Parquet files of a table from a task, in bounded memory.
 
     batches of rows ──row groups──> a local file without a name ──SHA-256──> <place>/<sha256>.parquet      durable, under its own digest
 
-A file is named by its content. So a task that runs twice writes the same file twice, a reader that has the name can prove the bytes, and what a
-killed task leaves is a file that no version of the table names, which vacuum deletes. Must never change a file that is there.
+A file is named by its content. So a task that runs twice writes the same file twice, and a reader that has the name can prove the
+bytes. A killed task leaves at most a file that no table version names; vacuum deletes it. Must never change an existing file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 GROUP_ROWS: Final = 100_000
 GROUP_BYTES: Final = 16 * 1024 * 1024
-"""Rows, and bytes of them in memory, of one row group: what a task holds at a time."""
+"""Limits of one row group, in rows and bytes of memory: all that a task holds at a time."""
 SUFFIX: Final = ".parquet"
 _SHA_DIGITS: Final = 64
 
 
 class Kept(NamedTuple):
-    """A file that is durable in its place."""
+    """A durable file."""
 
     name: str
     size_bytes: int
@@ -37,7 +37,7 @@ class Kept(NamedTuple):
 
 
 def sha256_of(name: str) -> str:
-    """The digest that a file is named by; empty for one that another program has named.
+    """Return the digest in a file name; empty for a file that another program has named.
 
     >>> sha256_of("ab" * 32 + ".parquet") == "ab" * 32, sha256_of("part-00000-1b.zstd.parquet")
     (True, '')
@@ -53,7 +53,7 @@ def write_table(
     dictionary: Sequence[str] | None = None,
     statistics: Sequence[str] | None = None,
 ) -> Kept | None:
-    """Write batches into one file of a place; None when there is no row. Raises StoreError, what the batches raise."""
+    """Write batches into one file of a place; None when there is no row. Raises StoreError, and errors of the batches."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -77,7 +77,7 @@ def write_table(
 
 
 def add_action(name: str, size_bytes: int, rows: int, *, is_new: bool = True, **statistics: Mapping[str, Any]) -> Any:
-    """What a commit says of a file that becomes part of a table; `is_new`: whether its rows are."""
+    """Return the commit action that adds a file to a table; `is_new`: whether its rows are new."""
     from deltalake.transaction import AddAction
 
     stats = json.dumps({"numRecords": rows, **statistics})
@@ -85,7 +85,7 @@ def add_action(name: str, size_bytes: int, rows: int, *, is_new: bool = True, **
 
 
 def begin_table(where: str, schema: pa.Schema, actions: Sequence[Any], name: str, **more: Any) -> None:
-    """Make the Delta table of a place, with the files that are in it. Raises StoreError."""
+    """Create the Delta table of a place, with these files. Raises StoreError."""
     from deltalake import Schema
     from deltalake.transaction import create_table_with_add_actions
 

@@ -1,19 +1,19 @@
-"""Where archives and exports lie: a folder of this machine, or a URL of a file system that all executors see.
+"""Locations of archives and exports: a folder of this machine, or a URL of a file system that all executors reach.
 
-    place("var/archive")                        '/srv/here/var/archive'  (of this folder)
-    place("s3://bucket/archive")                as it is: S3 and what speaks like it
+    place("var/archive")                        '/srv/here/var/archive'  (relative to the working directory)
+    place("s3://bucket/archive")                unchanged: S3 and compatible servers
     place("gopher://host/archive")              InvalidRequest, before anything is written
 
 | scheme | what | credentials |
 |---|---|---|
-| none, `file` | a folder; on a cluster one that all its machines have under the same path | |
+| none, `file` | a folder; a cluster needs it under the same path on all its machines | |
 | `s3`, `s3a` | S3, MinIO, Ceph, … | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL`, a profile, a role |
 | `abfs`, `abfss` | Azure Data Lake | `AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`, … |
 | `gs` | Google Cloud Storage | `GOOGLE_APPLICATION_CREDENTIALS` |
 | `hdfs` | Hadoop's file system | Hadoop's configuration |
 
-One library reaches all of them, from the driver and from tasks: delta-rs, whose file system takes the place of Hadoop's, so that none of
-Hadoop's jars is needed. Needs the extra ``brokerha[spark]``.
+One library reaches all of them, from the driver and from tasks: delta-rs. Its file system replaces Hadoop's, so Hadoop's jars are
+not needed. Needs the extra ``brokerha[spark]``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COPY_BYTES: Final = 8 * 1024 * 1024
 
 
 def place(text: str) -> str:
-    """A path made absolute, or a URL as it is. Raises InvalidRequest for a scheme that nobody serves here.
+    """Return an absolute path, or an unchanged URL. Raises InvalidRequest for an unsupported scheme.
 
     >>> place("file:///srv/archive/"), place("s3://bucket/archive")
     ('/srv/archive', 's3://bucket/archive')
@@ -55,28 +55,28 @@ def place(text: str) -> str:
 
 
 def is_local(where: str) -> bool:
-    """Whether a place is a folder."""
+    """Tell whether a place is a folder."""
     return "://" not in where
 
 
 def is_of_hadoop(where: str) -> bool:
-    """Whether Spark reads it with what comes with PySpark; of other places its own readers need jars."""
+    """Tell whether PySpark itself can read a place; for other places its readers need jars."""
     return is_local(where) or where.startswith("hdfs://")
 
 
 def delta_url(where: str) -> str:
-    """A place as delta-rs is told it."""
+    """Return a place in delta-rs's notation."""
     return Path(where).as_uri() if is_local(where) else where
 
 
 def spark_path(where: str, name: str) -> str:
-    """A file of a place as Spark is told it."""
+    """Return a file of a place in Spark's notation."""
     full = f"{where}/{name}".translate(_GLOB)
     return f"file://{full}" if is_local(where) else full
 
 
 def file_system(where: str) -> Any:
-    """A pyarrow file system whose root is the place, to read from. Raises StoreError."""
+    """Return a pyarrow file system for reading, with the place as root. Raises StoreError."""
     from deltalake.exceptions import DeltaError
     from deltalake.fs import DeltaStorageHandler
     from pyarrow.fs import PyFileSystem
@@ -88,8 +88,8 @@ def file_system(where: str) -> Any:
 
 
 def keep(where: str, name: str, written: IO[bytes]) -> None:
-    """Put a local file into a place under a name: all of it or nothing, durable on a local disk. Raises StoreError."""
-    # PyArrow's stream hands over buffers, which this library's streams refuse: so the library's own one.
+    """Store a local file in a place under a name, atomically; durable on a local disk. Raises StoreError."""
+    # PyArrow's streams pass buffers that this library's streams refuse, so this uses the library's own stream.
     from deltalake._internal import DeltaFileSystemHandler
 
     written.flush()
@@ -104,7 +104,7 @@ def keep(where: str, name: str, written: IO[bytes]) -> None:
 
 
 def fsync(where: str, name: str) -> None:
-    """Make a file and its name durable; where the place is no folder, its server has done so."""
+    """Make a file and its name durable in a folder; elsewhere the server has done it."""
     if not is_local(where):
         return
     path = Path(where, name)
@@ -119,7 +119,7 @@ def fsync(where: str, name: str) -> None:
 
 @contextmanager
 def telling(where: str) -> Iterator[None]:
-    """Turns what the operating system or an object store says about writing into one line."""
+    """Turn the operating system's or object store's error about writing into one line."""
     try:
         yield
     except OSError as error:
@@ -128,7 +128,7 @@ def telling(where: str) -> Iterator[None]:
 
 @contextmanager
 def committing(where: str) -> Iterator[None]:
-    """Turns what delta-rs says about writing a table into one line; the table is as it was then."""
+    """Turn delta-rs's error about writing a table into one line; the table is unchanged then."""
     from deltalake.exceptions import DeltaError
 
     try:
@@ -139,7 +139,7 @@ def committing(where: str) -> Iterator[None]:
 
 @contextmanager
 def reading(where: str) -> Iterator[None]:
-    """Turns what pyarrow raises about one file into a StoreDamaged that names it."""
+    """Turn pyarrow's error about one file into a StoreDamaged that names it."""
     import pyarrow as pa
 
     try:
@@ -151,5 +151,5 @@ def reading(where: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without its page of details."""
+    """Return the first line of an error, without its details."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

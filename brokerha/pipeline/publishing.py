@@ -1,18 +1,18 @@
-"""Rows of a DataFrame as transactions of a cluster: options of the sink ``brokerha``, what a task reports, and the ids of transactions.
+"""Rows of a DataFrame as transactions of a cluster: options of the sink ``brokerha``, results of a task, and transaction ids.
 
     rows ──> chunks ──> transactions             one task publishes one partition (`publishing_task`)
              by rows    <id>.<part>.<number of the first row>
 
-| module | what |
+| module | content |
 |---|---|
 | `publishing` | options, results, ids |
-| `publishing_rows` | which operations a row means, which rows are refused, and how rows are put together |
+| `publishing_rows` | operations of a row, reasons to refuse it, and the grouping of rows |
 | `publishing_task` | one partition from its first row to its last answer |
 
-A **part** is what row numbers count in: the partition of Spark, or what the column `part` names. Invariants: the same rows under the same id give the
-same transactions with the same ids, whichever process runs which partition how often, so the cluster takes each once, for as long as it
-remembers ids (``tx-log-max-depth-h``). Other rows under a used id are refused by the cluster, never mixed in. Each row is applied, told as a
-reject, or covered by the error of the write.
+Rows are numbered within a **part**: the partition of Spark, or the value of the column `part`. Invariants: the same rows under the
+same id give the same transactions with the same ids, whichever process runs a partition and how often. So the cluster applies each
+once, as long as it remembers ids (``tx-log-max-depth-h``). The cluster refuses different rows under a used id. Each row is applied,
+reported as a reject, or covered by the error of the write.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from brokerha.model.outside.levels import parse_ack
 from brokerha.pipeline.places import place
 
 ROWS_LIMIT: Final = 1_000
-"""Statements, keys or messages of one transaction; what one row becomes is never cut."""
+"""Most statements, keys or messages of one transaction; the operations of one row stay together."""
 SIZE_LIMIT_BYTES: Final = 256 * 1024
-"""A transaction ends at whichever is reached first."""
+"""A transaction ends at the first limit that it reaches."""
 WINDOW: Final = 8
-"""Transactions under way, of each task."""
+"""Most concurrent transactions of each task."""
 PATIENCE_S: Final = 300.0
-"""How long a task goes on sending the same transaction to a cluster that does not take it."""
+"""How long a task repeats a transaction that the cluster does not take."""
 SHOWN_REJECTS: Final = 10
 _ID: Final = re.compile(r"[!-~]{1,48}\Z")
 _PART: Final = re.compile(r"[!-~]{1,40}\Z")
@@ -48,7 +48,7 @@ KINDS: Final[Mapping[str, Mapping[str, str]]] = {
     TABLE: {"append": "new", "upsert": "put", "delete": "delete", "put": "put"},
     QUEUE: {"append": "publish", "delete": "accept", "publish": "publish", "accept": "accept"},
 }
-"""What is written as `kind`, also in the words of the log, -> operation; `new` puts a key that must not be there."""
+"""Value of `kind`, also in the words of the log -> operation; `new` puts a key that must not exist."""
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 _OF_OTHERS: Final = ("url", *STORES, "kind", "graph", "id", "rejects", "report", "ack")
 _NUMBERS: Final = {
@@ -62,23 +62,23 @@ _NUMBERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where rows go, and how. Made by `from_options`, which checks them."""
+    """Target and manner of a write. Made by `from_options`, which checks them."""
 
     url: str
-    """As `brokerha.connect` takes it: HTTP addresses or that of the broker. Every task connects to it."""
+    """Address for `brokerha.connect`: HTTP addresses, or that of the broker. Every task connects to it."""
     store: str = ""
-    """Kind of the one store that is written; empty: the columns `store` and `name` say it of each row."""
+    """Kind of the only target store; empty: the columns `store` and `name` name it for each row."""
     name: str = ""
     kind: str = ""
-    """For rows without one in a column `kind`; empty: append, and upsert for tables."""
+    """Default for rows without a column `kind`; empty: append, and upsert for tables."""
     graph: str = ""
-    """Statements are triples, and go into it."""
+    """Graph of the statements, which are triples then."""
     id: str = ""
     rejects: str = ""
-    """Folder for rows that are not written, as lines of JSON."""
+    """Folder for refused rows, as lines of JSON."""
     max_rejects: int = 0
     report: str = ""
-    """File that tells what was written, as JSON."""
+    """File for the result, as JSON."""
     ack: str = "applied"
     timeout_s: float = 30.0
     patience_s: float = PATIENCE_S
@@ -89,7 +89,7 @@ class SinkOptions:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """From options whose names may be in any case. Raises ConfigurationError or InvalidRequest that names the one that is wrong."""
+        """Parse options, with names in any case. Raises ConfigurationError or InvalidRequest that names the wrong option."""
         lower = {name.lower(): value for name, value in options.items() if name.lower() not in _OF_SPARK}
         found: dict[str, Any] = {name: lower.pop(name, "") for name in _OF_OTHERS}
         found["ack"] = found["ack"] or "applied"
@@ -130,7 +130,7 @@ class SinkOptions:
 
     @property
     def unit(self) -> str:
-        """What is counted."""
+        """Unit of `Result.items`."""
         return {GRAPH: "statement", TABLE: "key", QUEUE: "message"}.get(self.store, "change")
 
 
@@ -145,41 +145,41 @@ def _number(name: str, text: str, make: type[Any], least: float) -> Any:
 
 
 class Reject(NamedTuple):
-    """A row that is not written."""
+    """A refused row."""
 
     source: str
     part: str
     row: int
-    """Number within the part, from 1; within the file, where the part begins with it."""
+    """Number within the part, from 1; the number within the file, if the part begins with the file."""
     reason: str
     text: str
-    """The row: what its column `text` or `statement` holds, else all columns as JSON."""
+    """The row: its column `text` or `statement`, else all columns as JSON."""
 
 
 @dataclass(slots=True)
 class Result:
-    """What became of one partition, or of all of them together."""
+    """Result of one partition, or of all partitions together."""
 
     rows: int = 0
     items: int = 0
-    """Statements, keys or messages that were applied, now or by an earlier run."""
+    """Statements, keys or messages that were applied, in this run or an earlier one."""
     transactions: int = 0
     repeated: int = 0
-    """Of the transactions: applied by an earlier run or attempt, and only answered now."""
+    """Transactions that an earlier run or attempt had applied, and that were only answered again."""
     rejects: int = 0
     first_rejects: tuple[Reject, ...] = ()
     lsn: Lsn = 0
-    """Highest; 0 when the level does not tell."""
+    """Highest LSN; 0 when the level does not report it."""
     is_stopped: bool = False
-    """Not read to its end: too many rejects, an error, or a task that died."""
+    """True when the input was not read to its end: too many rejects, an error, or a task that died."""
     error: str = ""
-    """Class of the error that ended it early (model/errors.py), with its text in `reason`."""
+    """Class of the error that ended it (model/errors.py); its text is in `reason`."""
     reason: str = ""
     remedy: str | None = ""
     """As that of `Unreachable`."""
 
     def add(self, other: Result) -> None:
-        """Count another one in; the first error stays."""
+        """Add another result; the first error stays."""
         for name in ("rows", "items", "transactions", "repeated", "rejects"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.first_rejects = (self.first_rejects + other.first_rejects)[:SHOWN_REJECTS]
@@ -189,7 +189,7 @@ class Result:
             self.error, self.reason, self.remedy = other.error, other.reason, other.remedy
 
     def check(self, options: SinkOptions, id_: str) -> None:
-        """Raises what ended a task, or Rejected for more rejects than allowed; the text says what is written so far and how to go on."""
+        """Raise the error of a task, or of too many rejects; the text tells what is written and how to continue."""
         done = (
             f"{self.items:,} {options.unit}s in {self.transactions:,} transactions are written under id {id_!r}; "
             "the same rows under it again go on after them, and nothing is done twice"
@@ -221,5 +221,5 @@ def txid_of(id_: str, part: str, first_row: int) -> TxId:
 
 
 def prefix_of(id_: str, source: str) -> str:
-    """What labels of blank nodes of a source begin with: the same nodes in all of its transactions, and in those of no other."""
+    """Return the prefix of blank node labels of a source, so that its transactions share nodes with each other only."""
     return f"l{blake2b(f'{id_}.{source}'.encode(), digest_size=8).hexdigest()}x"

@@ -1,19 +1,19 @@
-r"""Rows of the sink: which operations each one means, which are refused, and how they are put together to transactions.
+r"""Rows of the sink: the operations of each one, the reasons to refuse it, and the grouping of rows into transactions.
 
 | column | for | |
 |---|---|---|
-| `statement` | a repository | N-Triples or N-Quads, one or more lines; blank and comment lines are nothing |
+| `statement` | a repository | N-Triples or N-Quads, one or more lines; blank and comment lines count as nothing |
 | `subject` `predicate` `object` `graph` | a repository | or the terms, as N-Quads spells them; no graph: the default graph |
 | `key`, `value` | a table | text (as UTF-8) or bytes; no value needed to delete |
 | `value`, `content_type` | a queue | the message; `key` is its id, to accept it |
-| `kind` | all | `append`, `upsert`, `delete`, or the word of the log; else the option |
-| `store`, `name` | all | `graph`, `table` or `queue`, and which; else the option `repository`, `table` or `queue` |
-| `part` | ids | what row numbers count in, instead of the partition; all rows of a part are in one partition, in the same order each time |
-| `source` | RDF, rejects | where the row comes from: blank nodes with one label are the same within a source only; without it labels are kept |
-| `reject`, `text` | rejects | a row that was refused before, with the reason; how the row is shown |
+| `kind` | all | `append`, `upsert`, `delete`, or the word of the log; else the option `kind` |
+| `store`, `name` | all | `graph`, `table` or `queue`, and its name; else the option `repository`, `table` or `queue` |
+| `part` | ids | the unit of row numbers, instead of the partition; all rows of a part are in one partition, always in the same order |
+| `source` | RDF, rejects | origin of the row: equal labels of blank nodes mean the same node within a source only; without it labels are kept |
+| `reject`, `text` | rejects | reason of an earlier refusal; the row as text |
 
-All statements of a transaction are parsed together, which is three times as fast as one by one; only when that fails, or when something is in
-them that the cluster looks at more closely, each is judged alone.
+All statements of a transaction are parsed together, three times as fast as one by one. Each is checked alone only when that fails,
+or when the text contains something that the cluster checks more closely.
 
 >>> fault("<urn:s> <urn:p> .", RdfFormat.N_TRIPLES)
 'column 17: The object of a triple must be an IRI, a blank node or a literal'
@@ -40,7 +40,7 @@ from brokerha.stores.sparql.tokens import RESERVED
 
 ROW_LIMIT_BYTES: Final = BODY_LIMIT_BYTES - 64 * 1024
 TEXT_LIMIT: Final = 100_000
-"""Characters of a refused row that are kept."""
+"""Characters that are kept of a refused row."""
 _TERMS: Final = ("subject", "predicate", "object")
 _BYTES: Final = frozenset({"key", "value"})
 COLUMNS: Final = (
@@ -54,7 +54,7 @@ _SPAN: Final = re.compile(r"^between columns (\d+) and (\d+)")
 
 
 class _Refused(Exception):
-    """A row that cannot be written; the text says why."""
+    """A row that cannot be written; the text gives the reason."""
 
 
 class _Row(NamedTuple):
@@ -67,13 +67,13 @@ class _Row(NamedTuple):
     operations: tuple[Operation, ...]
     size: int
     reason: str
-    """Why it is refused; empty else."""
+    """Why it is refused; else empty."""
     values: Sequence[Any]
     """In the order of `COLUMNS`."""
 
 
 class Chunk(NamedTuple):
-    """Rows that one transaction takes; without operations there is nothing to send."""
+    """The rows of one transaction; without operations there is nothing to send."""
 
     part: str
     first_row: int
@@ -84,12 +84,12 @@ class Chunk(NamedTuple):
     written: list[_Row]
 
     def lost(self, reason: str) -> list[Reject]:
-        """Its rows as rejects, when the cluster does not take the transaction."""
+        """Return its rows as rejects, after the cluster rejected the transaction."""
         return [_reject(row, reason) for row in self.written]
 
 
 def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
-    """Raises ConfigurationError for columns (name -> type as Spark calls it) that do not go together with the options."""
+    """Raise ConfigurationError for columns (name -> Spark's type) that do not fit the options."""
     for name, kind in columns.items():
         if name not in COLUMNS:
             raise ConfigurationError(f"there is no column {name!r} for writing: drop it; there are {', '.join(COLUMNS)}")
@@ -110,7 +110,7 @@ def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
 
 
 def chunks(batches: Iterable[pa.RecordBatch], options: SinkOptions, id_: str, part: str) -> Iterator[Chunk]:
-    """What transactions are made of, the same for the same rows; ``part`` for rows that name none."""
+    """Yield the chunks of rows, the same for the same rows; ``part`` is for rows without one."""
     finish = _Finish(options, id_)
     rows: list[_Row] = []
     size = items = 0
@@ -219,7 +219,7 @@ def _operations(operation: str, name: str, row: Sequence[Any]) -> tuple[Operatio
 
 
 class _Finish:
-    """Makes a chunk of its rows: judges statements, and puts operations together in the order of the rows."""
+    """Makes a chunk from rows: checks statements, and joins operations in the order of the rows."""
 
     def __init__(self, options: SinkOptions, id_: str) -> None:
         self._id = id_
@@ -240,7 +240,7 @@ class _Finish:
                 wrong = f"{row.statements[at - places.start]!r}: " if len(places) > 1 else ""
                 reason = f"{wrong}{bad[at]}"
             if row.operations and row.operations[-1][0] == "put":
-                # What is expected of a key is looked at before the whole transaction.
+                # The cluster checks expectations on keys before the whole transaction.
                 if len(row.operations) > 1 and row.operations[-1][:3] in put:
                     reason = "an earlier row of the same transaction writes this key"
                 put.add(row.operations[-1][:3])
@@ -271,9 +271,9 @@ class _Finish:
 
 
 def faults(statements: Sequence[str], syntax: RdfFormat) -> dict[int, str]:
-    """Which of these are no statements that the cluster takes, by place, and why."""
+    """Return the statements that the cluster would refuse, by position, with the reason."""
     text = "\n".join(statements)
-    # The cluster refuses names of its own, which an escape may hide, and triple terms that are nested too deep.
+    # The cluster refuses its reserved names, also behind escapes, and triple terms that are nested too deep.
     if not _is_close_look_needed(text):
         try:
             if sum(1 for _ in parse(text.encode(), format=syntax)) == len(statements):
@@ -285,7 +285,7 @@ def faults(statements: Sequence[str], syntax: RdfFormat) -> dict[int, str]:
 
 
 def fault(statement: str, syntax: RdfFormat) -> str:
-    """Why this is no statement that the cluster takes; empty when it is one."""
+    """Return why the cluster would refuse a statement; empty when it would not."""
     try:
         if _is_close_look_needed(statement):
             read_nquads(statement)
@@ -301,7 +301,7 @@ def _is_close_look_needed(text: str) -> bool:
 
 
 def _values(column: pa.Array) -> tuple[list[Any], bool]:
-    """Values as Python has them, and whether some are texts that are not UTF-8: of these the bytes."""
+    """Return Python values, and whether some are not UTF-8: those come as bytes."""
     try:
         return list(column.to_pylist()), False
     except UnicodeDecodeError:

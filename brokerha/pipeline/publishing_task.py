@@ -1,13 +1,13 @@
-"""One partition from its first row to the answer of its last transaction: what a task of the sink does.
+"""One task of the sink: a partition from its first row to the answer of its last transaction.
 
     chunks ──> refused rows to the reject file
           └──> [oldest ... newest] ──> the client's pipeline ──> any master
-                 │ waits for the answer of the oldest when the window is full
+                 │ wait for the answer of the oldest when the window is full
                  └─> applied, or rejected: all rows of the transaction go to the reject file
 
-Back-pressure: a cluster that is slow to answer holds up the reading of rows; one that refuses because it is busy, or does not answer, is
-asked again after a pause that doubles, under the same id. Patience ends when one transaction was tried for so long.
-What the cluster causes is returned and not raised, so that Spark does not try again what cannot get better; a task that is killed runs again.
+Back-pressure: a cluster that answers slowly slows the reading of rows. When the cluster is busy or silent, the transaction is sent
+again under the same id, after a pause that doubles. Patience ends when one transaction was tried for `patience_s`. Errors of the
+cluster are returned and not raised, so that Spark does not repeat a hopeless task; a killed task runs again.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from brokerha.pipeline.publishing_rows import Chunk, chunks
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
 _AGAIN = (NotReady, OutcomeUnknown, Unreachable, WaitTimeout)
-"""No answer, or not now: the same transaction is sent again under the same id."""
+"""No answer, or a temporary refusal: the same transaction is sent again under the same id."""
 
 Connect = Callable[[str], Client]
 
 
 class Task(NamedTuple):
-    """Which partition of which write."""
+    """Identification of a partition of a write."""
 
     id: str
-    """Of the write; of a stream with the number of the batch."""
+    """Id of the write; for a stream with the number of the batch."""
     part: str
-    """Number of the partition: what rows that name no part are counted in."""
+    """Number of the partition: the part of rows that name none."""
     begin_lsn: Lsn
-    """What the cluster had when the write began: what it answers with less was applied before."""
+    """Last LSN of the cluster when the write began: transactions with a lower LSN were applied by an earlier run."""
 
 
 class _UnderWay(NamedTuple):
@@ -73,7 +73,7 @@ def publish(
     pause: Callable[[float], object] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> Result:
-    """Publish one partition. Never raises for what the cluster or the rows can cause: the result tells."""
+    """Publish one partition. Errors of the cluster or the rows are in the result, never raised."""
     result = Result()
     with TemporaryFile() as rejects:
         work = _Work(options, task, result, rejects, pause or threading.Event().wait, now)
@@ -89,7 +89,7 @@ def publish(
 
 
 class _Work:
-    """The state of one partition under way."""
+    """State of a running partition."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class _Work:
         self._under_way: deque[_UnderWay] = deque()
 
     def run(self, batches: Iterable[pa.RecordBatch], connect: Connect) -> None:
-        """Until the rows end, or more of them are refused than allowed. Raises what ended the patience."""
+        """Run until the rows end, or too many are refused. Raises the error that outlasted the patience."""
         options = self._options
         with contextlib.ExitStack() as stack:
             for chunk in chunks(batches, options, self._task.id, self._task.part):
@@ -133,7 +133,7 @@ class _Work:
     def _opened(self, stack: contextlib.ExitStack, connect: Connect) -> Any:
         options = self._options
         client = stack.enter_context(connect(options.url))
-        # The client's window is larger, so that it never waits where this one does not.
+        # The client's window is larger, so that only this window makes the task wait.
         pipeline = client.pipeline(options.window + 1, ack=options.ack, timeout=options.timeout_s)
         stack.callback(_close, pipeline)
         return pipeline
@@ -177,12 +177,12 @@ class _Work:
             try:
                 found: Future[Written] = self._pipeline.write(chunk.operations, key=txid)
             except Unreachable:
-                # An earlier one reached no node, and is told of once; each is looked at by itself here.
+                # An earlier write reached no node, which the pipeline raises once; this class checks each write itself.
                 continue
             return found
 
     def _insisted(self, oldest: _UnderWay) -> Written:
-        """The end of a transaction, sent again as often as patience allows."""
+        """Return the result of a transaction, and send it again as often as patience allows."""
         future = oldest.future
         end_s, pause_s = self._now() + self._options.patience_s, FIRST_PAUSE_S
         while True:
@@ -198,6 +198,6 @@ class _Work:
 
 
 def _close(pipeline: Any) -> None:
-    """Wait a little for what is still under way, without looking at it. Never raises for a cluster that is silent."""
+    """Wait a little for open writes, and ignore their results. Never raises for a silent cluster."""
     with contextlib.suppress(BrokerhaError):
         pipeline.close()

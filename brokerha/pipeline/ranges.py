@@ -1,21 +1,21 @@
-"""Which entries of a source are read, and in which parts: what the data source for Spark decides, without Spark.
+"""Which entries of a source to read, and in which parts: the decisions of the Spark data source, without Spark.
 
     options ──> planned: first and last LSN ──> pieces ──> one task each: `batches`
 
-| option | without it | what |
+| option | default | meaning |
 |---|---|---|
-| `startingLsn`, `endingLsn` | the first and the last that there are | the range; a stream begins at `startingLsn`, and goes no further than `endingLsn` |
+| `startingLsn`, `endingLsn` | the first and the last available | the range; a stream begins at `startingLsn` and ends at `endingLsn` |
 | `view` | `log` | `pieces`: only first and last LSN of each piece, for tasks that read the log themselves |
-| `failOnDataLoss` | `true` | whether a range of which the beginning is gone is an error; else it begins with what there is |
+| `failOnDataLoss` | `true` | whether a range whose beginning is gone is an error; else reading begins at the first available entry |
 | `partitions` | by size | how many tasks read a batch |
-| `columns` | all | which columns, separated by commas |
-| `stores` | all | only changes to these of `graph`, `table`, `queue`, `control`, separated by commas |
-| `arrow` | `true` | whether tasks hand over Arrow batches; else tuples |
-| `maxEntriesPerTrigger` | no limit | entries of one batch of a stream |
-| `maxBytesPerTrigger` | no limit | bytes of their effects; its entries are read twice, because the log does not tell sizes |
-| `pin`, `pinForSeconds` | none, a week | name of the pin by which a stream has masters keep what it has not read yet |
+| `columns` | all | columns to return, separated by commas |
+| `stores` | all | only changes of these: `graph`, `table`, `queue`, `control`, separated by commas |
+| `arrow` | `true` | whether tasks return Arrow batches; else tuples |
+| `maxEntriesPerTrigger` | no limit | most entries of one batch of a stream |
+| `maxBytesPerTrigger` | no limit | most bytes of their effects; entries are read twice, because the log does not hold sizes |
+| `pin`, `pinForSeconds` | none, a week | name of the pin with which a stream makes masters keep unread entries |
 
-Invariant: for the same range of LSNs the same rows come, however it is cut into pieces, and however often it is read.
+Invariant: the same range of LSNs gives the same rows, however it is cut into pieces, and however often it is read.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ OPTIONS: Final = (
     "maxBytesPerTrigger", "pin", "pinForSeconds",
 )  # fmt: skip
 PIECE_ENTRIES: Final = 50_000
-"""Most entries of one task, unless `partitions` says so."""
+"""Most entries of one task, unless `partitions` is set."""
 PIECE_ENTRIES_LEAST: Final = 2_000
 PIECES: Final = 8
-"""Into so many a range is cut when it is not large."""
+"""Number of pieces of a range of medium size."""
 PIN_FOR_S: Final = 7 * 86_400
 SIZED_ENTRIES: Final = 1_000
-"""Entries between two looks at the size of a batch."""
+"""Entries between two checks of the size of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Options of the data source beside those of `SourceSpec`; see the head of the module."""
+    """Options of the data source that are not in `SourceSpec`; see the head of the module."""
 
     starting_lsn: Lsn | None = None
     ending_lsn: Lsn | None = None
@@ -70,10 +70,10 @@ class ReadOptions:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> ReadOptions:
-        """From options whose names may be in any case. Raises ConfigurationError."""
+        """Parse options, with names in any case. Raises ConfigurationError."""
         lower = {name.lower(): value for name, value in options.items()}
         known = (*OF_SOURCES, *OPTIONS)
-        # A range that is misspelled would be the whole log.
+        # A misspelled range option would otherwise read the whole log.
         if strange := sorted(lower.keys() - {name.lower() for name in known}):
             raise ConfigurationError(f"there is no option {strange[0]!r} for reading; there are {', '.join(known)}")
         columns = tuple(name.strip() for name in lower.get("columns", ",".join(SCHEMA.names)).split(","))
@@ -121,9 +121,9 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
 
 
 def planned(source: OpenSource, options: ReadOptions) -> tuple[Lsn, Lsn]:
-    """The first and the last LSN of a batch; the first above the last when there is nothing.
+    """Return the first and the last LSN of a batch; the first is above the last when there is nothing.
 
-    Raises LinesMissing when `startingLsn` or `endingLsn` asks for what is not there, unless data may be lost.
+    Raises LinesMissing when `startingLsn` or `endingLsn` is not available, unless data loss is allowed.
     """
     first_held, last_held = source.first_lsn(), source.last_lsn()
     first, last = options.starting_lsn or first_held, options.ending_lsn or last_held
@@ -136,7 +136,7 @@ def planned(source: OpenSource, options: ReadOptions) -> tuple[Lsn, Lsn]:
 
 
 def lost(first_lsn: Lsn, first_held: Lsn) -> str:
-    """What is said when the beginning of a range is gone."""
+    """Return the error text for a range whose beginning is gone."""
     return (
         f"LSN {first_lsn} is not in the log any more: the first one that there is has LSN {first_held}; with the option "
         "failOnDataLoss=false reading begins there"
@@ -144,7 +144,7 @@ def lost(first_lsn: Lsn, first_held: Lsn) -> str:
 
 
 def pieces(first_lsn: Lsn, last_lsn: Lsn, partitions: int | None = None) -> list[tuple[Lsn, Lsn]]:
-    """A range cut into parts of nearly the same size.
+    """Cut a range into parts of nearly the same size.
 
     >>> pieces(1, 10, 3)
     [(1, 4), (5, 7), (8, 10)]
@@ -174,7 +174,7 @@ def batches(
     options: ReadOptions,
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a range. Where data may be lost, a range that was trimmed meanwhile begins with what is left of it."""
+    """Yield the rows of a range. If data loss is allowed, a range that was trimmed meanwhile begins later."""
     if not options.fail_on_data_loss:
         first_lsn = max(first_lsn, source.first_lsn())
     if first_lsn <= last_lsn:
@@ -182,7 +182,7 @@ def batches(
 
 
 def reach(source: OpenSource, start_lsn: Lsn, last_lsn: Lsn, max_entries: int | None, max_bytes: int | None) -> Lsn:
-    """The last LSN of the next batch of a stream that has come to ``start_lsn``: at least one entry, when there is one."""
+    """Return the last LSN of the next batch of a stream that is at ``start_lsn``: at least one entry, when there is one."""
     end = last_lsn if max_entries is None else min(last_lsn, start_lsn + max_entries)
     if max_bytes is None or end <= start_lsn:
         return max(end, start_lsn)

@@ -1,10 +1,10 @@
-"""What a report tells, as plain data: computed by brokerha/spark/report.py, shown by report_page.py, and written as JSON as it is.
+"""Facts of a report as plain data: computed by brokerha/spark/report.py, shown by report_page.py, and written as JSON unchanged.
 
     archive ──Spark──> counts for each bin of time ──┐
     observations ──────────────────────────────────> ReportFacts ──report_page──> one HTML file
 
-Time is cut into bins of one width, at most `BINS_MOST`; a series has one value for each bin. What an archive cannot tell is left empty, and
-a note says why. Must never import Spark or pyarrow: the command shows its help and its dry run without them.
+Time is cut into bins of one width, at most `BINS_MOST`; a series has one value for each bin. Facts that an archive does not hold
+stay empty, and a note gives the reason. Must never import Spark or pyarrow: the command's help and dry run work without them.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from brokerha.pipeline import observations
 from brokerha.pipeline.table import LogState, LogTable
 
 Tell = Callable[[int, int], None]
-"""Called with how much is done, and of how much."""
+"""Called with the work done, and its total."""
 STEPS = 5
-"""Parts of the work, for who watches it."""
+"""Number of steps, for a progress display."""
 BINS_MOST = 120
 OTHERS = "others"
 SERIES_MOST = 7
-"""Of one chart; the others are added up."""
+"""Most series of one chart; the others are added up."""
 ROWS_MOST = 15
-"""Of a table with the busiest or the latest."""
+"""Most rows of a table of the busiest or the latest."""
 _SECOND = 1_000_000
 _WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What to report, and where to."""
+    """Subject and target of a report."""
 
     archive: str
     """Folder or URL (places.py)."""
     out: Path
     since_us: int | None = None
-    """Microseconds since 1970, of timestamps; None: from the first entry."""
+    """Microseconds since 1970, by timestamps; None: from the first entry."""
     until_us: int | None = None
     is_dry_run: bool = False
 
@@ -58,7 +58,7 @@ class Bins:
 
     @classmethod
     def of(cls, first_us: int, last_us: int, most: int = BINS_MOST) -> Self:
-        """Bins that hold both moments. The width is a round one, and bins begin at multiples of it.
+        """Return bins that cover both moments. Their width is a round number, and they begin at multiples of it.
 
         >>> Bins.of(61_000_000, 100_000_000).count
         40
@@ -78,50 +78,50 @@ class Bins:
 
     @property
     def end_us(self) -> int:
-        """Where the last one ends."""
+        """End of the last bin."""
         return self.start_us + self.width_us * self.count
 
     @property
     def minutes(self) -> float:
-        """How long one is."""
+        """Width of a bin in minutes."""
         return self.width_us / 60e6
 
     def place_of(self, time_us: int) -> int | None:
-        """Which bin a moment is in; None for one outside."""
+        """Return the index of the bin of a moment; None outside."""
         place = (time_us - self.start_us) // self.width_us
         return place if 0 <= place < self.count else None
 
     def begin_us(self, place: int) -> int:
-        """Where a bin begins."""
+        """Return the beginning of a bin."""
         return self.start_us + self.width_us * place
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One value for each bin; None where it is not known."""
+    """One value for each bin; None when it is unknown."""
 
     name: str
     values: tuple[float | None, ...]
 
     @property
     def total(self) -> float:
-        """Of all that are known."""
+        """Sum of the known values."""
         return sum(value for value in self.values if value is not None)
 
     @property
     def highest(self) -> float:
-        """Of all that are known; 0 when none is."""
+        """Highest known value; 0 without one."""
         return max((value for value in self.values if value is not None), default=0)
 
     @property
     def last(self) -> float | None:
-        """The last that is known."""
+        """Last known value."""
         return next((value for value in reversed(self.values) if value is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """A key or a predicate, and how often it was changed."""
+    """A key or a predicate, and its number of changes."""
 
     name: str
     """Table of a key; empty for a predicate."""
@@ -137,13 +137,13 @@ class StoreFacts:
     name: str
     changes: int
     items: int | None
-    """That live at the end; None where the archive cannot tell."""
+    """Living items at the end; None when the archive does not know."""
     last_lsn: Lsn
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """One transaction that was rejected."""
+    """One rejected transaction."""
 
     lsn: Lsn
     time_us: int
@@ -154,10 +154,10 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The entries that were agreed on in one epoch."""
+    """The entries of one epoch."""
 
     epoch: int
-    """0 where the source of the archive did not say."""
+    """0 when the source of the archive did not know it."""
     first_lsn: Lsn
     last_lsn: Lsn
     first_us: int
@@ -166,7 +166,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a node said of itself last, and its highest lag."""
+    """Last observed status of a node, and its highest lag."""
 
     node: NodeId
     role: str
@@ -181,7 +181,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something about a node that was different from one observation to the next."""
+    """A change of a node between two observations."""
 
     time_us: int
     node: NodeId
@@ -193,7 +193,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class ReportFacts:
-    """All that one report tells."""
+    """All facts of one report."""
 
     cluster: str
     first_lsn: Lsn
@@ -204,7 +204,7 @@ class ReportFacts:
     made_us: int
     bins: Bins
     transactions: int
-    """Within the bins, rejected ones included; so with all counts but those of items."""
+    """Within the bins, with rejected ones; all other counts except items use the same entries."""
     rejected: int
     changes: int
     by_origin: tuple[Series, ...]
@@ -212,24 +212,24 @@ class ReportFacts:
     by_store: tuple[Series, ...]
     """Changes in each bin."""
     items: tuple[Series, ...]
-    """Living items at the end of each bin, by kind; empty where the archive cannot tell."""
+    """Living items at the end of each bin, by kind; empty when the archive does not know."""
     rejected_by_reason: tuple[Series, ...]
     lag_s: tuple[Series, ...]
-    """Highest that was observed in each bin, by node."""
+    """Highest observed lag in each bin, by node."""
     keys: tuple[Busy, ...]
     predicates: tuple[Busy, ...]
     stores: tuple[StoreFacts, ...]
     rejections: tuple[Rejection, ...]
-    """The latest."""
+    """The latest rejections."""
     epochs: tuple[Epoch, ...]
     nodes: tuple[NodeFacts, ...]
     events: tuple[Event, ...]
     notes: tuple[str, ...] = ()
-    """What cannot be told, one sentence each."""
+    """Missing facts, one sentence each."""
 
 
 def span(table: LogTable, state: LogState, options: ReportOptions) -> tuple[Bins, Lsn, Lsn]:
-    """The bins of a report, which end with the last entry or observation, and the first and last LSN within them. Raises InvalidRequest when there is no entry."""
+    """Return the bins, up to the last entry or observation, and their first and last LSN. Raises InvalidRequest when empty."""
     if not state.files:
         raise InvalidRequest(f"the archive in {options.archive} is empty: brokerha pipeline archive fills it")
     first_lsn, last_lsn = state.head.first_lsn, state.head.last_lsn
@@ -239,7 +239,7 @@ def span(table: LogTable, state: LogState, options: ReportOptions) -> tuple[Bins
     if options.until_us is not None and options.until_us < last_us:
         last_lsn, last_us = table.lsn_at(state, options.until_us), options.until_us
     elif options.until_us is None:
-        # Who observes looks after the last write: what was seen then belongs to the report.
+        # Observations follow the last write, and belong to the report.
         last_us = max([last_us, *(each.time_us for each in observations.read(table.where))])
     if last_lsn < first_lsn:
         raise InvalidRequest(f"the archive in {options.archive} has no entry within this time")
@@ -247,7 +247,7 @@ def span(table: LogTable, state: LogState, options: ReportOptions) -> tuple[Bins
 
 
 def series_of(counts: Mapping[tuple[str, int], float], bins: Bins, most: int = SERIES_MOST) -> tuple[Series, ...]:
-    """Counts by (name, bin) as series, the largest first; those beyond ``most`` become one of the name `OTHERS`.
+    """Turn counts by (name, bin) into series, the largest first; those beyond ``most`` become one series `OTHERS`.
 
     >>> [(each.name, each.values) for each in series_of({("b", 0): 1, ("a", 1): 5, ("c", 0): 2}, Bins(0, 1, 2), most=2)]
     [('a', (0, 5)), ('others', (3, 0))]
@@ -267,7 +267,7 @@ def series_of(counts: Mapping[tuple[str, int], float], bins: Bins, most: int = S
 
 
 def running(gains: Mapping[int, float], before: float, bins: Bins) -> tuple[float, ...]:
-    """The sum up to the end of each bin, from what is added in each bin and what there was before.
+    """Return the sum at the end of each bin, from the gain of each bin and the sum before.
 
     >>> running({0: 2, 2: -1}, 10, Bins(0, 1, 3))
     (12, 12, 11)
@@ -280,14 +280,14 @@ def running(gains: Mapping[int, float], before: float, bins: Bins) -> tuple[floa
 
 
 def time_of(text: str) -> int:
-    """Microseconds since 1970 of a time as ISO 8601 writes it; UTC unless it says otherwise. Raises InvalidRequest.
+    """Parse an ISO 8601 time into microseconds since 1970; UTC by default. Raises InvalidRequest.
 
     >>> time_of("1970-01-01T00:00:01Z"), time_of("1970-01-02")
     (1000000, 86400000000)
     """
     try:
         found = datetime.fromisoformat(text)
-        # Around the years 1 and 9999 UTC has no such time.
+        # Near the years 1 and 9999 the time can be out of range in UTC.
         found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidRequest(f"{text!r} is no time: write 2026-05-01 or 2026-05-01T12:30:00Z") from None
@@ -295,7 +295,7 @@ def time_of(text: str) -> int:
 
 
 def shortened(text: str, most: int = 80) -> str:
-    """A text that fits into a cell; the middle is left out of a long one.
+    """Shorten a text to fit into a cell, by leaving out the middle.
 
     >>> shortened("abcdefghij", 7)
     'abc…hij'
@@ -307,7 +307,7 @@ def shortened(text: str, most: int = 80) -> str:
 
 
 def reason_kind(reason: str) -> str:
-    """The part of a reason that many transactions share: what stands before the first colon.
+    """Return the part of a reason that many transactions share: the text before the first colon.
 
     >>> reason_kind("check stock does not hold: 3 rows")
     'check stock does not hold'
@@ -316,5 +316,5 @@ def reason_kind(reason: str) -> str:
 
 
 def total(series: Sequence[Series]) -> float:
-    """Of all series together."""
+    """Return the sum of all series."""
     return sum(each.total for each in series)

@@ -1,6 +1,6 @@
-"""What observations say of nodes over time, for a report: lag, what they said last, and what changed between.
+"""Nodes over time from observations, for a report: lag, last status, and changes.
 
-Observations are kept with each run of the archive job, so they are samples: between two of them nobody looked.
+Each run of the archive job stores observations, so they are samples: what happened between two of them is unknown.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _WATCHED = ("state", "epoch", "view")
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """All of it."""
+    """The results for all nodes."""
 
     lag_s: tuple[Series, ...]
-    """Of the nodes with the highest lag; the highest of the others together."""
+    """Lag of the nodes with the highest lag; the highest lag of all others as one series."""
     nodes: tuple[NodeFacts, ...]
     events: tuple[Event, ...]
-    """The latest, the newest first."""
+    """The latest events, the newest first."""
 
 
 def observed(seen: Iterable[Observation], bins: Bins) -> Observed:
-    """What was seen within the bins. Reads the observations once; keeps one value for each node and bin."""
+    """Summarise the observations within the bins. Reads them once, and keeps one value for each node and bin."""
     lags: dict[str, list[float | None]] = {}
     last: dict[str, Observation] = {}
     events: deque[Event] = deque(maxlen=ROWS_MOST)
@@ -69,7 +69,7 @@ def _changes(before: Observation, after: Observation) -> Iterable[Event]:
 
 def _largest(series: Iterable[Series], bins: Bins) -> tuple[Series, ...]:
     ordered = sorted(series, key=lambda each: (-each.highest, each.name))
-    # Masters have nothing to apply: they are at 0 at all times.
+    # Masters have nothing to apply, so their lag is always 0.
     ordered = [each for each in ordered if each.highest > 0] or ordered
     if len(ordered) <= SERIES_MOST:
         return tuple(sorted(ordered, key=lambda each: each.name))

@@ -1,13 +1,14 @@
-"""The page of a report: one HTML file without scripts that loads nothing, from `ReportFacts` by the template `report_page.html`.
+"""The page of a report: one HTML file without scripts or external resources, from `ReportFacts` and `report_page.html`.
 
     head and tiles │ writes by origin │ changes by store │ size │ lag │ rejected │ keys, predicates │ stores │ epochs, nodes │ notes
 
-A part that has nothing to show says why in one sentence instead of an empty chart. Everything that comes from data is escaped, and long
-texts are shortened: a page of a large archive is some hundred kilobytes. It has a light and a dark theme by what the reader's system
-says, one column on a phone, two where there is room; fonts are those of the system.
+A part without content gives the reason in one sentence instead of an empty chart. All text from data is escaped, and long texts are
+shortened: the page of a large archive has some hundred kilobytes. The theme, light or dark, follows the reader's system. A phone
+shows one column, a wide screen two; fonts are those of the system.
 
-Charts are specifications of Vega-Lite, which vl-convert draws as SVG here. Their colours are variables of the page's style (`--c0` …), which follow the theme of who reads. What a bin holds is told where the pointer rests: a
-layer that nobody sees covers each bin from top to bottom, and its descriptions become titles.
+vl-convert draws the charts as SVG from specifications of Vega-Lite. Their colours are variables of the page's style (`--c0` …), so
+they follow the reader's theme. The pointer shows the content of a bin: an invisible layer covers each bin from top to bottom, and
+its descriptions become titles.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from brokerha.pipeline.report import OTHERS, Bins, ReportFacts, Series, shortene
 
 COLOURS: Final = 7
 WIDTH, HEIGHT = 640, 190
-"""Units of a drawing, which is as wide as its place."""
+"""Units of a drawing, which is scaled to the available width."""
 _SIZE: Final = re.compile(r' width="\d+" height="\d+"')
 _DESCRIBED: Final = re.compile(r'<(path|line) aria-label="([^"]+)" role="graphics-symbol" aria-roledescription="told"([^>]*)/>')
 _TITLED: Final = r'<\1 class="told"\3><title>\2</title></\1>'
@@ -40,11 +41,11 @@ _KINDS = {
     "graph": ("repository", "repositories"), "table": ("table", "tables"), "queue": ("queue", "queues"),
     "control": ("control suite", "control suite"),
 }  # fmt: skip
-"""What one of each store is called, and several."""
+"""Singular and plural of each kind of store."""
 
 
 def number(value: float) -> str:
-    """A number in few signs.
+    """Format a number in few characters.
 
     >>> [number(value) for value in (0, 0.25, 7, 1234, 53200, 1_000_000, 2_345_678)]
     ['0', '0.25', '7', '1,234', '53.2k', '1M', '2.35M']
@@ -63,12 +64,12 @@ def moment(time_us: int) -> datetime:
 
 
 def colour_of(place: int, name: str) -> str:
-    """The variable of one series' colour."""
+    """Return the CSS variable for the colour of a series."""
     return f"var(--c{COLOURS if name == OTHERS else place % COLOURS})"
 
 
 def bars(series: Sequence[Series], bins: Bins, unit: str, factor: float = 1, marks: Sequence[tuple[int, str]] = ()) -> str:
-    """Stacked bars, one for each bin; values are multiplied by ``factor``. ``marks`` are (time, text) of vertical lines."""
+    """Draw stacked bars, one for each bin; values are multiplied by ``factor``. ``marks`` are (time, text) of vertical lines."""
     mark = {"type": "bar", "binSpacing": 1, "aria": False}
     rules = {
         "data": {"values": [{"begin": time_us / 1000, "told": text} for time_us, text in marks]},
@@ -79,7 +80,7 @@ def bars(series: Sequence[Series], bins: Bins, unit: str, factor: float = 1, mar
 
 
 def steps(series: Sequence[Series], bins: Bins, unit: str = "", *, is_filled: bool = False, height: int = HEIGHT) -> str:
-    """Lines that keep a value until the next bin, with gaps where nothing is known."""
+    """Draw lines that keep a value until the next bin, with gaps for unknown values."""
     mark: dict[str, Any] = {"type": "line", "strokeWidth": 2, "aria": False}
     if is_filled:
         mark |= {"type": "area", "line": {"strokeWidth": 2}, "fillOpacity": 0.16}
@@ -143,13 +144,13 @@ def _drawn(
 
 
 def _form(bins: Bins) -> str:
-    """How moments below a chart are written."""
+    """Return the time format below a chart."""
     span_s = bins.width_us * bins.count / 1e6
     return "%H:%M:%S" if span_s <= 360 else "%H:%M" if span_s <= 86_400 else "%m-%d %H:%M" if span_s <= 518_400 else "%Y-%m-%d"
 
 
 def _told(place: int, series: Sequence[Series], bins: Bins, unit: str, factor: float) -> str:
-    """What a bin holds, for the pointer that rests on it."""
+    """Return the content of a bin, for the tooltip."""
     told = [f"{moment(bins.begin_us(place)):%Y-%m-%d %H:%M:%S}"]
     told += [
         f"{each.name or 'unknown'}: {number(value * factor)} {unit}".rstrip() for each in series if (value := each.values[place])
@@ -158,7 +159,7 @@ def _told(place: int, series: Sequence[Series], bins: Bins, unit: str, factor: f
 
 
 def page(facts: ReportFacts) -> str:
-    """The whole file."""
+    """Return the whole page."""
     return _environment().get_template("report_page.html").render(
         facts=facts,
         name=facts.cluster or "a cluster without a name",
@@ -184,9 +185,9 @@ def page(facts: ReportFacts) -> str:
 
 
 def write(facts: ReportFacts, out: Path) -> int:
-    """Write the page: beside its place first, then renamed, so that a reader never sees half of one.
+    """Write the page atomically: to a temporary file, which is then renamed. Return its size in bytes.
 
-    Returns its size in bytes. Raises StoreError when the place cannot be written.
+    Raises StoreError when the file cannot be written.
     """
     data = page(facts).encode()
     partial = _partial(out)
@@ -203,14 +204,14 @@ def write(facts: ReportFacts, out: Path) -> int:
 
 
 def check_place(out: Path) -> None:
-    """Raises StoreError when the page could not be written: before the work, not after it."""
+    """Raise StoreError if the page cannot be written: before the work, not after it."""
     partial = _partial(out)
     try:
         if not out.parent.is_dir():
             raise StoreError(f"cannot write {out}: there is no folder {out.parent}")
         if out.is_dir():
             raise StoreError(f"cannot write {out}: it is a folder; name a file with --out")
-        # Only to make a file tells it: permissions say nothing about a disk that is read-only or a name that is too long.
+        # Only creating a file finds a read-only disk or a name that is too long; permissions do not show them.
         partial.touch()
         partial.unlink()
     except OSError as error:
@@ -245,7 +246,7 @@ def _time(time_us: int) -> str:
 
 
 def _seconds(value: float | None) -> str:
-    """A time span; nothing where it is not known.
+    """Format a time span; empty when it is unknown.
 
     >>> _seconds(0.0042), _seconds(12.4), _seconds(340)
     ('4 ms', '12.4 s', '5.7 min')

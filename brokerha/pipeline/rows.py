@@ -2,37 +2,37 @@
 
     entry ──> effect ──> changes 1, 2, … ──> rows       an entry without a change has one row with operation 0
 
-| column | Arrow type | what |
+| column | Arrow type | meaning |
 |---|---|---|
 | `lsn` | int64 | position in the log |
 | `operation` | int32 | number of the change within the entry, from 1; 0: the entry changed nothing |
-| `part` | int32 | place within a change of several quads, from 0: first those removed, then those added |
+| `part` | int32 | position within a change of several quads, from 0: first removed ones, then added ones |
 | `txid` | string | transaction id |
-| `origin` | string | master that stamped it; null where the source does not know |
-| `timestamp` | timestamp(us, UTC) | when it was stamped |
-| `epoch` | int32 | null where the source does not know |
-| `outcome`, `reason` | string | `applied` or `rejected`, and why |
-| `user` | string | who wrote it; null where its door did not know |
+| `origin` | string | master that stamped it; null when the source does not know it |
+| `timestamp` | timestamp(us, UTC) | time of the stamp |
+| `epoch` | int32 | null when the source does not know it |
+| `outcome`, `reason` | string | `applied` or `rejected`, and the reason |
+| `user` | string | writer; null when the door did not know it |
 | `store` | string | `graph`, `table`, `queue`, `control`, `staged`; null for operation 0 |
 | `name` | string | repository, table, queue, check, large transaction |
 | `kind` | string | `add`, `remove` (a quad), `put`, `delete`, `publish`, `accept`, `create`, `drop`, `clear` (a repository), `check`, `uncheck`, `staged` |
-| `key` | binary | key of a table, or message id; null else |
-| `subject` `predicate` `object` `graph` | string | terms of a quad as N-Quads spells them; `graph` null for the default graph |
-| `value` | binary | value put, body published, or fields of a check or of a large transaction (msgpack list); of `clear` the number of quads that go, in digits; null else |
+| `key` | binary | key of a table, or message id; else null |
+| `subject` `predicate` `object` `graph` | string | terms of a quad in N-Quads notation; `graph` null for the default graph |
+| `value` | binary | value put, body published, or fields of a check or of a large transaction (msgpack list); for `clear` the number of removed quads, in digits; else null |
 | `content_type` | string | of a published message; `clear` for a large transaction that empties a repository first |
-| `tombstone` | bool | whether the change takes something away: `remove`, `delete`, `accept`, `drop`, `clear`, `uncheck` |
-| `item_high`, `item_low` | int64 | 128 bits that name the item that is changed (below), as two signed numbers |
-| `digest_high`, `digest_low` | int64 | the item's part of the fingerprint where the row alone tells it (quads, keys put, checks, repositories); else 0 |
-| `fingerprint` | binary | of the whole content after the entry |
+| `tombstone` | bool | whether the change removes something: `remove`, `delete`, `accept`, `drop`, `clear`, `uncheck` |
+| `item_high`, `item_low` | int64 | 128 bits that identify the changed item (below), as two signed numbers |
+| `digest_high`, `digest_low` | int64 | the item's part of the fingerprint if the row alone determines it (quads, keys put, checks, repositories); else 0 |
+| `fingerprint` | binary | fingerprint of the whole content after the entry |
 | `entry_hash` | binary | `entries.entry_hash` |
 
-**Items.** Who wants the state at an LSN takes the last row of each item up to it, by (lsn, operation, part), and leaves out those whose last row is
-a tombstone. A quad is named by its digest (stores/comparing/fingerprint.py), a key, message or check by blake2b of what it is called
-(`key_item`, `message_item`, ...), a repository by its digest. An entry that drops a repository has rows that remove its quads before that, or
-one row `clear`, with which all quads of earlier LSNs go: so nothing goes by itself.
-**Large transactions** have one row of kind `staged` where they take place, which names what lies in rows of earlier LSNs (model/unfolding.py);
-`unfolded` makes the rows of their changes.
-**Buckets.** The bucket of an item are the upper bits of `item_high`, the sign bit being the uppermost.
+**Items.** The state at an LSN consists of the last row of each item up to that LSN, by (lsn, operation, part), without items whose
+last row is a tombstone. A quad is identified by its digest (stores/comparing/fingerprint.py), a key, message or check by blake2b of
+its name (`key_item`, `message_item`, ...), a repository by its digest. Before an entry drops a repository, it has rows that remove
+its quads, or one row `clear`, which removes all quads of earlier LSNs. So every removal has a row.
+**Large transactions** have one row of kind `staged` at the LSN of their commit, which names rows of earlier LSNs
+(model/unfolding.py); `unfolded` makes the rows of their changes.
+**Buckets.** The bucket of an item is given by the upper bits of `item_high`; the sign bit is the uppermost.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ SCHEMA: Final[pa.Schema] = pa.schema([
 ])  # fmt: skip
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 16 * 1024 * 1024
-"""Of the effects of one batch; it closes with the entry that reaches it, so large values are never many in memory."""
+"""Most bytes of effects in a batch, which ends with the entry that reaches it, so memory holds few large values."""
 
 ADD, REMOVE, PUT, DELETE, PUBLISH, ACCEPT = "add", "remove", "put", "delete", "publish", "accept"
 CREATE, DROP, CLEAR, CHECK, UNCHECK = "create", "drop", "clear", "check", "uncheck"
@@ -100,19 +100,19 @@ _OF_CHANGE: Final = (
     "operation", "part", "store", "name", "kind", "key", "subject", "predicate", "object", "graph", "value", "content_type",
     "tombstone", "item", "digest",
 )  # fmt: skip
-"""What differs between the rows of one entry, in the order of `_Row`; item and digest become two columns each."""
+"""Columns that differ between the rows of one entry, in the order of `_Row`; item and digest become two columns each."""
 _OF_ENTRY: Final = frozenset(SCHEMA.names) - {*_OF_CHANGE, "item_high", "item_low", "digest_high", "digest_low"}
 _Row = tuple[Any, ...]
 _Change = tuple[Any, ...]
-"""Of an effect, as it lies there."""
+"""A change in an effect, as stored there."""
 _Maker = Callable[[list[_Row], int, _Change, dict[str, Any]], None]
 _NOTHING: Final[_Row] = (0, 0, None, None, None, None, None, None, None, None, None, None, False, _NO_ITEM, _NO_ITEM)
 
 
 def table_of(entries: Iterable[LogEntry], columns: Sequence[str] = SCHEMA.names, stores: frozenset[str] | None = None) -> pa.Table:
-    """All rows of some entries, in their order; with ``stores`` only those of changes to these.
+    """Return all rows of some entries, in order; with ``stores`` only those of changes to these.
 
-    Raises ProtocolError for an effect that no brokerha node would make.
+    Raises ProtocolError for an effect that no brokerha node makes.
     """
     kept = list(entries)
     with collector_at_rest():
@@ -122,7 +122,7 @@ def table_of(entries: Iterable[LogEntry], columns: Sequence[str] = SCHEMA.names,
 def _rows_of(
     kept: list[LogEntry], is_hashed: bool, stores: frozenset[str] | None
 ) -> tuple[list[int], list[bytes], list[str | None], list[_Row]]:
-    """How many rows each entry has, the hash of each entry, who wrote it, and the rows."""
+    """Return the number of rows of each entry, the hash of each entry, its user, and the rows."""
     rows: list[_Row] = []
     counts: list[int] = []
     hashes: list[bytes] = []
@@ -153,7 +153,7 @@ def _rows_of(
 
 @contextlib.contextmanager
 def collector_at_rest() -> Iterator[None]:
-    """No search for cycles meanwhile: a quarter of the time went into looking through rows, which have none."""
+    """Pause the garbage collector: a quarter of the time went into scanning rows, which have no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -169,7 +169,7 @@ def batches_of(
     columns: Sequence[str] = SCHEMA.names,
     stores: frozenset[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows in batches of about so many; an entry is never split, however many rows it has."""
+    """Yield rows in batches of about ``rows`` rows; an entry is never split."""
     for kept in _grouped(entries, rows):
         yield from table_of(kept, columns, stores).combine_chunks().to_batches()
 
@@ -180,7 +180,7 @@ def _grouped(entries: Iterable[LogEntry], rows: int) -> Iterator[list[LogEntry]]
     for entry in entries:
         kept.append(entry)
         size_bytes += len(entry.effect)
-        # Entries have one row or more: how many, only the effect tells, and its size is a bound for them.
+        # Only the effect tells the number of rows of an entry, at least one; its size bounds their memory.
         if len(kept) >= rows or size_bytes >= BATCH_BYTES:
             yield kept
             kept, size_bytes = [], 0
@@ -206,7 +206,7 @@ def _assembled(
     }
     of_entry |= {"entry_hash": hashes, "user": users}
     of_row = dict(zip(_OF_CHANGE, zip(*rows, strict=True), strict=True))
-    # Most entries have one row, and then nothing is to be repeated.
+    # Most entries have one row, so no value needs to be repeated.
     places = None if counts.count(1) == len(counts) else pa.array(np.repeat(np.arange(len(counts)), counts))
     found = []
     for name, kind in zip(schema.names, schema.types, strict=True):
@@ -219,14 +219,14 @@ def _assembled(
 
 
 def _of_row(name: str, kind: pa.DataType, of_row: Mapping[str, Sequence[Any]]) -> pa.Array:
-    """A column of what differs between the rows of one entry."""
+    """Return a column that differs between the rows of one entry."""
     if name in of_row:
         return pa.array(of_row[name], kind)
     of_what, _, half = name.partition("_")
     return pa.array(np.frombuffer(b"".join(of_row[of_what]), ">i8").astype("i8").reshape(-1, 2)[:, int(half == "low")])
 
 
-# ---- one function for each kind of change: appends its rows
+# ---- one function for each kind of change, which appends its rows
 
 
 def _quads(rows: list[_Row], operation: int, change: _Change, beginnings: dict[str, Any]) -> None:
@@ -241,7 +241,7 @@ def _quads(rows: list[_Row], operation: int, change: _Change, beginnings: dict[s
             subject, predicate, rest = line.split(" ", 2)
             graph = None
             cut = rest.rfind(" ")
-            # No IRI and no label of a blank node holds a quote; each literal ends with one, or with its type after one.
+            # IRIs and labels of blank nodes contain no quote; each literal ends with one, or with a type after one.
             if cut > 0 and rest[cut + 1] in "<_" and '"' not in (last := rest[cut + 1 :]):
                 rest, graph = rest[:cut], last
             state = beginning.copy()
@@ -272,7 +272,7 @@ def _publish(rows: list[_Row], operation: int, change: _Change, _: dict[str, Any
 
 
 def _taken(letter: bytes, store: str, kind: str) -> _Maker:
-    """A key or a message goes."""
+    """Return the function for the removal of a key or a message."""
 
     def make(rows: list[_Row], operation: int, change: _Change, _: dict[str, Any]) -> None:
         _, name, called = change
@@ -284,7 +284,7 @@ def _taken(letter: bytes, store: str, kind: str) -> _Maker:
 
 
 def _repository(kind: str) -> _Maker:
-    """A repository comes or goes."""
+    """Return the function for creating or dropping a repository."""
 
     def make(rows: list[_Row], operation: int, change: _Change, _: dict[str, Any]) -> None:
         _, name = change
@@ -322,7 +322,7 @@ def _staged(rows: list[_Row], operation: int, change: _Change, _: dict[str, Any]
     _, name, *fields = change
     item = blake2b(b"S" + name.encode(), digest_size=DIGEST_BYTES).digest()
     value = msgpack.packb(fields)
-    # So that a reader who looks for it need not unpack each.
+    # So that a reader who looks for it does not have to unpack each value.
     mark = CLEAR if any(len(store) > 2 for store in fields[1]) else None
     rows.append((operation, 0, STAGED, name, STAGED, None, None, None, None, None, value, mark, True, item, _NO_ITEM))
 
@@ -332,7 +332,7 @@ def _nothing(rows: list[_Row], _operation: int, _change: _Change, _beginnings: d
 
 
 def _skip(_rows: list[_Row], _operation: int, _change: _Change, _beginnings: dict[str, Any]) -> None:
-    """Nobody asked for this store."""
+    """Make no rows: changes to this store are not wanted."""
 
 
 _MAKERS: Final[dict[str, tuple[str, _Maker]]] = {
@@ -349,7 +349,7 @@ _MAKERS: Final[dict[str, tuple[str, _Maker]]] = {
     "staged": (STAGED, _staged),
     "": ("", _nothing),
 }
-"""Kind of a change -> its store, and what makes its rows; the empty one of an entry without a change."""
+"""Kind of a change -> its store, and the function that makes its rows; the empty kind is for an entry without a change."""
 
 
 def _makers(stores: frozenset[str] | None) -> dict[str, _Maker]:
@@ -357,10 +357,10 @@ def _makers(stores: frozenset[str] | None) -> dict[str, _Maker]:
 
 
 def unfolded(commit: pa.RecordBatch, parts: pa.RecordBatch, columns: Sequence[str]) -> pa.Table:
-    """Rows of what large transactions change: ``commit`` are their rows of kind `staged`, each beside the row of one part, by its key and value.
+    """Return the rows of large transactions: ``commit`` has their rows of kind `staged`, each beside the key and value of one part.
 
-    `operation` is the number of the part, of a message that of the message; `part` the place within the part of the transaction. Parts that were
-    staged elsewhere than the transaction says are left out.
+    `operation` is the number of the part, or of the message; `part` is the position within that part. Parts whose LSN differs from
+    the one in the transaction are left out.
     """
     rows: list[_Row] = []
     counts: list[int] = []
@@ -384,7 +384,7 @@ def unfolded(commit: pa.RecordBatch, parts: pa.RecordBatch, columns: Sequence[st
         counts.append(len(made))
     schema = pa.schema([SCHEMA.field(column) for column in columns])
     if not rows:
-        # A piece of a message, say, which changes nothing by itself.
+        # For example a piece of a message, which changes nothing by itself.
         return schema.empty_table()
     of_row = dict(zip(_OF_CHANGE, zip(*rows, strict=True), strict=True))
     places = pa.array(np.repeat(np.arange(len(counts)), counts))
@@ -397,14 +397,14 @@ def unfolded(commit: pa.RecordBatch, parts: pa.RecordBatch, columns: Sequence[st
     )
 
 
-# ---- and back
+# ---- back to entries
 
 
 def entries_of(table: pa.Table) -> list[LogEntry]:
-    """The entries whose rows these are: the exact inverse of `table_of`, from the columns that say what was changed.
+    """Return the entries of rows: the exact inverse of `table_of`, from the columns that describe the changes.
 
-    So ``entry_hash(entry)`` differs from the column `entry_hash` where a row is not what was written. Raises ProtocolError for rows
-    that no entry has.
+    So ``entry_hash(entry)`` differs from the column `entry_hash` when a row was altered. Raises ProtocolError for rows that belong
+    to no entry.
     """
     names = ("lsn", "txid", "origin", "timestamp", "epoch", "outcome", "reason", "user", "fingerprint", *_OF_CHANGE[:-2])
     columns = [(table[name].cast(pa.int64()) if name == "timestamp" else table[name]).to_pylist() for name in names]
@@ -424,13 +424,13 @@ def entries_of(table: pa.Table) -> list[LogEntry]:
 
 
 def entries_in(batches: Iterable[pa.RecordBatch]) -> Iterator[LogEntry]:
-    """The entries of batches whose rows are in order; an entry may lie in several of them. Raises as `entries_of`."""
+    """Yield the entries of batches in order; an entry can span several batches. Raises as `entries_of`."""
     for table in whole_entries(batches, BATCH_ROWS):
         yield from entries_of(table)
 
 
 def whole_entries(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Batches, whose rows are in order, put together and cut anew between entries: tables of about so many rows."""
+    """Cut batches in order into tables of about ``rows`` rows, between entries."""
     waiting: list[pa.RecordBatch] = []
     number = 0
     for batch in batches:
@@ -440,7 +440,7 @@ def whole_entries(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.T
         if number < rows:
             continue
         table = pa.Table.from_batches(waiting)
-        # More rows of the last entry may follow.
+        # More rows of the last entry can follow.
         whole = int(np.searchsorted(table["lsn"].to_numpy(), table["lsn"][-1].as_py()))
         if whole:
             yield table.slice(0, whole)
@@ -458,7 +458,7 @@ def _entry(head: tuple[Any, ...], changes: list[list[Any]]) -> LogEntry:
 
 
 def _take_back(changes: list[list[Any]], lsn: int, operation: int, row: list[Any]) -> None:
-    """Add a row to the changes of its entry, to the last of them if both are of one operation."""
+    """Add a row to the changes of its entry; to the last change if both have the same operation."""
     _part, _store, name, kind, key, subject, predicate, object_, graph, value, content_type, _tombstone = row
     try:
         if kind in {ADD, REMOVE}:

@@ -1,19 +1,19 @@
-"""Where entries of the log come from: a node, the log stream of a master, the journal of a stopped one, a backup, an archive.
+"""Sources of log entries: a node, the log stream of a master, the journal of a stopped one, a backup, an archive.
 
-    spec = SourceSpec(url="http://127.0.0.1:7201")             # picklable: what travels to the tasks of Spark
+    spec = SourceSpec(url="http://127.0.0.1:7201")             # picklable: sent to the tasks of Spark
     with open_source(spec) as source:
         for entry in source.read(source.first_lsn(), source.last_lsn()): ...
 
-| spec | read | by several tasks at once |
+| spec | input | concurrent tasks |
 |---|---|---|
-| `url` | pages of ``GET /cluster/log?entries=1``; several addresses, separated by commas, stand in for each other | yes |
-| `stream` and `master` | the stream in RabbitMQ, from the message on that begins before the range | yes, a connection each |
-| `journal` | the directory of a master that is stopped | yes, read-only |
+| `url` | pages of ``GET /cluster/log?entries=1``; several addresses, separated by commas, replace each other | yes |
+| `stream` and `master` | the stream in RabbitMQ, from the message that begins before the range | yes, a connection each |
+| `journal` | the directory of a stopped master | yes, read-only |
 | `backup` | the segments of a cluster backup, by its directory | yes |
 | `archive` | the files of an archive (table.py), by its folder or URL | yes |
 
-Invariant: `read` gives each LSN of its range once, in order, or raises: LinesMissing for what is not there (any more), Unreachable when
-nobody answers in `timeout_s`. What a master has not executed yet, or its backups do not hold yet, is not read.
+Invariant: `read` gives each LSN of its range once, in order, or raises: LinesMissing for entries that are not available (any more),
+Unreachable without an answer in `timeout_s`. Entries that a master has not executed, or its backups do not hold, are not read yet.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_S: Final = 30.0
 PAGE_ENTRIES: Final = 5_000
 BEHIND_S: Final = 0.2
-"""Between two questions for entries that another node of the list had already."""
+"""Pause between two questions for entries that another node of the list already had."""
 _NAMES: Final = ("url", "stream", "master", "journal", "backup", "archive")
 _TIMEOUT: Final = "timeout"
 OPTIONS: Final = (*_NAMES, _TIMEOUT)
@@ -53,14 +53,14 @@ OPTIONS: Final = (*_NAMES, _TIMEOUT)
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """Which log is meant: exactly one of `url`, `stream`, `journal`, `backup` and `archive`. Raises ConfigurationError."""
+    """Identification of a log: exactly one of `url`, `stream`, `journal`, `backup` and `archive`. Raises ConfigurationError."""
 
     url: str = ""
-    """``http://host:port`` of a master, or several with commas; what `brokerha.connect` takes."""
+    """``http://host:port`` of a master, or several with commas; an address for `brokerha.connect`."""
     stream: str = ""
     """``amqp://`` address of the broker of `master`."""
     master: NodeId = ""
-    """Whose stream."""
+    """Master of the stream."""
     journal: str = ""
     """Directory."""
     backup: str = ""
@@ -68,7 +68,7 @@ class SourceSpec:
     archive: str = ""
     """Folder, or URL (places.py)."""
     timeout_s: float = DEFAULT_TIMEOUT_S
-    """How long one question may take."""
+    """Timeout of one question."""
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.url, self.stream, self.journal, self.backup, self.archive))) != 1:
@@ -89,7 +89,7 @@ class SourceSpec:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name for people."""
         if self.stream:
             return f"the log stream of {self.master}"
         if self.url:
@@ -97,13 +97,13 @@ class SourceSpec:
         return f"the {self.kind} in {getattr(self, self.kind)}"
 
     def options(self) -> dict[str, str]:
-        """As options of the data source; `from_options` makes the same of them."""
+        """Return it as options of the data source; the inverse of `from_options`."""
         told = {name: str(getattr(self, name)) for name in _NAMES if getattr(self, name)}
         return told if self.timeout_s == DEFAULT_TIMEOUT_S else {**told, _TIMEOUT: repr(self.timeout_s)}
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """From options whose names may be in any case; other options are left to others. Raises ConfigurationError."""
+        """Parse options, with names in any case; other options are ignored. Raises ConfigurationError."""
         lower = {name.lower(): value for name, value in options.items()}
         try:
             timeout_s = float(lower.get(_TIMEOUT, DEFAULT_TIMEOUT_S))
@@ -113,10 +113,10 @@ class SourceSpec:
 
 
 class OpenSource:
-    """Entries of one cluster's log, closed at the end of a block; from `open_source`. What travels between processes is its `spec`."""
+    """Entries of one cluster's log, for a ``with`` block; from `open_source`. Only its `spec` travels between processes."""
 
     cluster = ""
-    """Empty when the source does not say."""
+    """Empty when the source does not know it."""
 
     def __init__(self, spec: SourceSpec) -> None:
         self.spec = spec
@@ -129,27 +129,27 @@ class OpenSource:
         self.close()
 
     def close(self) -> None:
-        """Let go of connections and files. Idempotent."""
+        """Close connections and files. Idempotent."""
         self._closing.close()
 
     def first_lsn(self) -> Lsn:
-        """Lowest LSN that can be read now; one more than the last when there is nothing."""
+        """Return the lowest LSN that can be read now; one more than the last when there is none."""
         return self.range()[0]
 
     def last_lsn(self) -> Lsn:
-        """Highest LSN with a result that can be read now; one less than the first when there is nothing."""
+        """Return the highest LSN with a result that can be read now; one less than the first when there is none."""
         return self.range()[1]
 
     def range(self) -> tuple[Lsn, Lsn]:
-        """The first and the last LSN together, by one question."""
+        """Return the first and the last LSN, by one question."""
         raise NotImplementedError
 
     def rewinds(self) -> Rewinds:
-        """How often the log has gone back after splits (model/log_lineages.py)."""
+        """Return the points at which the log went back after splits (model/log_lineages.py)."""
         raise NotImplementedError
 
     def read(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
-        """Entries of a range, both ends included, in order and without a gap. Raises LinesMissing, Unreachable."""
+        """Yield the entries of a range, both ends included, in order and without a gap. Raises LinesMissing, Unreachable."""
         following = first_lsn
         for entry in self._entries(first_lsn, last_lsn):
             if entry.lsn != following:
@@ -162,13 +162,13 @@ class OpenSource:
     def batches(
         self, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str], stores: frozenset[str] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of a range (rows.py), in order; with ``stores`` only those of changes to these. Raises as `read`."""
+        """Yield the rows of a range (rows.py), in order; with ``stores`` only those of changes to these. Raises as `read`."""
         from brokerha.pipeline.rows import batches_of
 
         return batches_of(self.read(first_lsn, last_lsn), columns=columns, stores=stores)
 
     def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
-        """What there is of a range, in order."""
+        """Yield the available entries of a range, in order."""
         raise NotImplementedError
 
     def _missing(self, lsn: Lsn) -> LinesMissing:
@@ -181,7 +181,7 @@ class OpenSource:
 
 
 def open_source(spec: SourceSpec) -> OpenSource:
-    """The log that is meant, open. Raises Unreachable, NotFound, JournalError and its kinds, StoreError and its kinds."""
+    """Open the log of a spec. Raises Unreachable, NotFound, JournalError and its kinds, StoreError and its kinds."""
     if spec.url:
         return NodeSource(spec)
     if spec.stream:
@@ -192,7 +192,7 @@ def open_source(spec: SourceSpec) -> OpenSource:
 
 
 class NodeSource(OpenSource):
-    """A master that runs, or any of several."""
+    """A running master, or any of several."""
 
     def __init__(self, spec: SourceSpec) -> None:
         super().__init__(spec)
@@ -225,7 +225,7 @@ class NodeSource(OpenSource):
             following += len(answer)
 
     def _page(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Any]:
-        """Some entries; none when nobody has them in time. Of several masters one may be behind what another one said."""
+        """Return some entries, or none after the timeout. One of several masters can lag behind another one's answer."""
         deadline_s = time.monotonic() + self.spec.timeout_s
         behind = threading.Event()
         while True:
@@ -241,12 +241,12 @@ class NodeSource(OpenSource):
         try:
             return self._client.entries(first_lsn, last_lsn)
         except TimedOut as error:
-            # A node that takes the question and is silent is as far away as one that does not run.
+            # A node that accepts the question and stays silent is as unreachable as a stopped one.
             raise Unreachable(str(error)) from None
 
 
 class JournalSource(OpenSource):
-    """The journal of a master that is stopped."""
+    """The journal of a stopped master."""
 
     def __init__(self, spec: SourceSpec) -> None:
         super().__init__(spec)
@@ -279,7 +279,7 @@ class JournalSource(OpenSource):
 
 
 class StreamSource(OpenSource):
-    """The log stream of a master, as far as it reached when it was opened."""
+    """The log stream of a master, up to its end at the time of opening."""
 
     def __init__(self, spec: SourceSpec) -> None:
         super().__init__(spec)
@@ -302,7 +302,7 @@ class StreamSource(OpenSource):
 
 
 class BackupSource(OpenSource):
-    """Lines of the log in a cluster backup: those before its copy, if it has them, and those after it."""
+    """Log lines of a cluster backup: those before its copy, if it has them, and those after it."""
 
     def __init__(self, spec: SourceSpec) -> None:
         super().__init__(spec)
@@ -315,7 +315,7 @@ class BackupSource(OpenSource):
         return self._manifest.log_first_lsn, self._manifest.last_lsn
 
     def rewinds(self) -> Rewinds:
-        """See the base; a backup knows the lineage at its end and not where it began."""
+        """See the base; a backup knows the lineage at its end, but not the LSN where it began."""
         return ((self._manifest.lineage, ANYWHERE),) if self._manifest.lineage else ()
 
     def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
@@ -323,7 +323,7 @@ class BackupSource(OpenSource):
 
 
 class ArchiveSource(OpenSource):
-    """An archive, as it was when it was opened; its rows are read as they are, without becoming entries in between."""
+    """An archive at the time of opening; its rows are returned directly, without becoming entries in between."""
 
     def __init__(self, spec: SourceSpec) -> None:
         super().__init__(spec)
@@ -339,7 +339,7 @@ class ArchiveSource(OpenSource):
         return self._state.head.first_lsn, self._state.head.last_lsn
 
     def rewinds(self) -> Rewinds:
-        """See the base; an archive knows the lineage at its end and not where it began."""
+        """See the base; an archive knows the lineage at its end, but not the LSN where it began."""
         return ((self._state.head.lineage, ANYWHERE),) if self._state.head.lineage else ()
 
     def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
@@ -355,35 +355,35 @@ class ArchiveSource(OpenSource):
 
 
 def entry_of_line(line: tuple[Lsn, LoggedRow]) -> LogEntry:
-    """An entry of a source that does not know origins and epochs."""
+    """Return an entry of a source that does not know origins and epochs."""
     lsn, (txid, timestamp, outcome, reason, effect, fingerprint) = line
     return LogEntry(lsn, txid, UNKNOWN_ORIGIN, timestamp, UNKNOWN_EPOCH, outcome, reason, effect, fingerprint)
 
 
 class SourceCluster:
-    """The nodes of a source beside their log: what they say of themselves, and the pins that keep their logs.
+    """The nodes of a source: their status, and the pins that keep their logs.
 
-    Each master keeps and trims a log of its own, so a pin is set at every address that there is: any of them may be the one that is read
-    from next time. One that takes it is enough, because those that are away now have the pin of the last run. A process that stands by
-    takes none; its primary does. Never waits long for a node: what is asked here is worth less than going on.
+    Each master keeps and trims its own log, and the next run can read any of them, so a pin is set at every address. One success is
+    enough: masters that are away now have the pin of the last run. A standby process takes no pin; its primary does. Timeouts are
+    short, because going on matters more than these answers.
     """
 
     def __init__(self, clients: dict[str, Client]) -> None:
         self._clients = clients
 
     def pin(self, name: str, lsn: Lsn, for_s: int) -> object:
-        """Keep entries from an LSN on, for so long. Raises what the last one said when none of them did."""
+        """Keep entries from an LSN on for ``for_s`` seconds. Raises the error of the last node when all fail."""
         return ask_everywhere(list(self._clients), lambda url: self._clients[url].pin(name, lsn, for_s))
 
     def status(self) -> dict[str, Any]:
-        """What the first one says that answers, of all nodes. Raises Unreachable, NotReady."""
+        """Return the first answer about all nodes. Raises Unreachable, NotReady."""
         answers = ask_everywhere(list(self._clients), lambda url: self._clients[url].status())
         return next(iter(answers.values()))
 
 
 @contextmanager
 def cluster_of(spec: SourceSpec) -> Iterator[SourceCluster | None]:
-    """The nodes of a source; None for one that is not read from nodes."""
+    """Yield the nodes of a source; None for a source without nodes."""
     if not spec.url:
         yield None
         return

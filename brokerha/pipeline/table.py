@@ -1,18 +1,19 @@
-"""The archive: a Delta Lake table of the log, which Spark, DuckDB, Polars, Trino and pandas read without us.
+"""The archive: a Delta Lake table of the log, which Spark, DuckDB, Polars, Trino and pandas can read without brokerha.
 
     table = LogTable(place("s3://bucket/archive"))
     state = table.state()                    # LogState: cluster, first_lsn, last_lsn, fingerprint, chain, files
     table.rows(state, 1, 500, ["lsn", "key"])
 
-Rows are those of `rows.SCHEMA`; a file of ours holds whole entries, sorted by (lsn, operation, part), and is named by its SHA-256. Files that
-another program has put together (OPTIMIZE) are neither, and are read all the same. Each commit of ours says in its metadata, under `brokerha`, what the log had come to (`Head`), and carries the last LSN
-as the version of the application transaction `brokerha`: two writers cannot both go on from the same LSN, because delta-rs refuses the
-second one. So the table alone says how far the archive is; whatever runs may be killed, and the next run goes on after the last commit.
+Rows are those of `rows.SCHEMA`. A file that brokerha writes holds whole entries, sorted by (lsn, operation, part), and is named by
+its SHA-256. Files that another program has merged (OPTIMIZE) are neither, and are read too. Each commit by brokerha holds the
+state of the log (`Head`) in its metadata, under `brokerha`, and its last LSN as the version of the application transaction
+`brokerha`. So two writers cannot both continue from the same LSN: delta-rs refuses the second one. The table alone determines how
+far the archive reaches; any process can be killed, and the next run continues after the last commit.
 
-**Chain.** Entries are counted off into blocks of `BLOCK`, from the first LSN on. The digest of a block is the SHA-256 of the entry hashes (in
-hexadecimal, upper case) of its entries; the chain after a block is the SHA-256 of the chain before it and the digest of the block. At any LSN
-the last block may be incomplete, and is hashed as it is. So the chain follows from the rows alone, however they are cut into commits and
-files, and one who noted it at some LSN can prove years later that nothing before that LSN was changed.
+**Chain.** Entries are grouped into blocks of `BLOCK`, from the first LSN on. The digest of a block is the SHA-256 of the entry
+hashes (in hexadecimal, upper case) of its entries; the chain after a block is the SHA-256 of the chain before it and the digest of
+the block. The last block can be incomplete at any LSN, and is hashed as it is. So the chain depends only on the rows, not on
+commits and files. A person who noted it at some LSN can prove years later that no earlier entry was changed.
 
 Must never import Spark.
 """
@@ -49,25 +50,25 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 APPLICATION: Final = "brokerha"
-"""Of the application transaction, and the key of our metadata."""
+"""Name of the application transaction, and key of brokerha's metadata."""
 BLOCK: Final = 1000
 FORMAT: Final = 3
 _DICTIONARY: Final = ["origin", "outcome", "reason", "user", "store", "name", "kind", "predicate", "graph", "content_type"]
-"""Columns with few values each; in the others a dictionary would be built and thrown away again."""
+"""Columns with few distinct values; in others a dictionary would be built and thrown away again."""
 _STATISTICS: Final = ["lsn", "timestamp", "store", "name", "kind"]
 _ORDER: Final = ("lsn", "operation", "part")
 _BATCH_ROWS: Final = 10_000
 TARGET_ROWS: Final = 2_000_000
 TARGET_BYTES: Final = 256 * 1024 * 1024
-"""Rows and bytes of a file that is left as it is; no group is made larger."""
+"""Rows and bytes of a file that is not merged any more; no group is made larger."""
 _BEGINNING: Final = datetime.fromtimestamp(0, UTC)
-"""Of timestamps."""
+"""The zero of timestamps."""
 _OLD_MANIFEST: Final = "manifest.json"
 _OURS: Final = ("_delta_log", "_observations")
 
 
 class Written(NamedTuple):
-    """A file that a task has written: all rows of the entries of a range. Not in the table before it is committed."""
+    """A file that a task has written: all rows of the entries of a range. It joins the table with its commit."""
 
     name: str
     size_bytes: int
@@ -77,7 +78,7 @@ class Written(NamedTuple):
     first_us: Timestamp
     last_us: Timestamp
     txid: TxId
-    """Of the last entry, and its fingerprint."""
+    """Transaction id of the last entry; the fingerprint is that entry's too."""
     fingerprint: bytes
     hashes: bytes
     """Entry hashes of all its entries, one after the other."""
@@ -91,27 +92,27 @@ WRITTEN_SCHEMA: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the log had come to with a commit."""
+    """State of the log at a commit."""
 
     cluster: str = ""
-    """Empty as long as no source said it."""
+    """Empty until a source reports it."""
     first_lsn: Lsn = 1
     last_lsn: Lsn = 0
     last_us: Timestamp = 0
     txid: TxId = ""
     fingerprint: str = text_of(EMPTY)
-    """Of the whole content after the last entry."""
+    """Fingerprint of the whole content after the last entry."""
     lineage: int = 0
-    """Of the log at its end (model/log_lineages.py)."""
+    """Lineage of the log at its end (model/log_lineages.py)."""
     blocks: str = ""
     """Chain after the last complete block, hex; empty before the first one is complete."""
     chain: str = ""
-    """After the last entry."""
+    """Chain after the last entry."""
     format: int = FORMAT
 
     @property
     def block_begin(self) -> Lsn:
-        """The first LSN of the block that is not complete."""
+        """The first LSN of the incomplete block."""
         return self.last_lsn + 1 - (self.last_lsn + 1 - self.first_lsn) % BLOCK
 
 
@@ -131,39 +132,39 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What an archive holds, by one version of its table."""
+    """Content of an archive, by one version of its table."""
 
     head: Head = Head()
     id: str = ""
-    """Of the table: names the retention pin of this archive. Empty while there is no table."""
+    """Id of the table; it names the retention pin of this archive. Empty while there is no table."""
     version: int = -1
     files: tuple[LogFile, ...] = ()
     """In the order of their LSNs."""
 
     @property
     def rows(self) -> int:
-        """Rows of all files."""
+        """Number of rows in all files."""
         return sum(file.rows for file in self.files)
 
     @property
     def size_bytes(self) -> int:
-        """Size of all files."""
+        """Total size of all files."""
         return sum(file.size_bytes for file in self.files)
 
     @property
     def holds_every_state(self) -> bool:
-        """Whether the content at each LSN can be computed from it, because it holds the log from its beginning."""
+        """Tell whether the content at each LSN can be computed, because the archive has the log from its beginning."""
         return self.head.first_lsn == 1
 
     def files_of(self, first_lsn: Lsn, last_lsn: Lsn) -> tuple[LogFile, ...]:
-        """The files with entries of a range, both ends included, in order."""
+        """Return the files with entries of a range, both ends included, in order."""
         return tuple(each for each in self.files if each.last_lsn >= first_lsn and each.first_lsn <= last_lsn)
 
 
 def groups(files: Sequence[LogFile], target_rows: int = TARGET_ROWS, target_bytes: int = TARGET_BYTES) -> list[tuple[LogFile, ...]]:
-    """Adjacent files that are worth being put together: each group becomes one file of at least twice the size of its largest.
+    """Return groups of adjacent files worth merging: each becomes one file of at least twice the size of its largest.
 
-    So a row moves to a file of twice the size each time, and what is as large as a file should be moves no more.
+    So each merge at least doubles the file size of a row, and files of full size stay unchanged.
 
     >>> one, two = (LogFile("a", 1, 10, 1, 10, 0, 0), LogFile("b", 1, 10, 11, 20, 0, 0))
     >>> groups([one, two]) == [(one, two)], groups([dataclasses.replace(one, rows=15), two]), groups([one, two], 15)
@@ -182,7 +183,7 @@ def groups(files: Sequence[LogFile], target_rows: int = TARGET_ROWS, target_byte
 
 
 def _worthwhile(group: Sequence[LogFile]) -> list[tuple[LogFile, ...]]:
-    """The group, or what is worth it on both sides of its largest file: less than half of it, so this ends soon."""
+    """Return the group, or the parts worth merging beside its largest file: less than half of it, so recursion ends soon."""
     if len(group) < 2:
         return []
     largest = max(group, key=lambda file: file.rows)
@@ -193,7 +194,7 @@ def _worthwhile(group: Sequence[LogFile]) -> list[tuple[LogFile, ...]]:
 
 
 def extended(head: Head, open_hashes: bytes, hashes: bytes) -> Head:
-    """The head with the chain after more entries; `open_hashes` are those of the block that was not complete.
+    """Return the head with the chain after more entries; `open_hashes` are those of the incomplete block.
 
     >>> one = extended(Head(), b"", bytes(32) * 1500)
     >>> one.last_lsn, one == extended(extended(Head(), b"", bytes(32) * 7), bytes(32) * 7, bytes(32) * 1493)
@@ -208,17 +209,17 @@ def extended(head: Head, open_hashes: bytes, hashes: bytes) -> Head:
 
 
 def block_digest(hashes: bytes) -> str:
-    """Of the entry hashes of a block, or of the beginning of one."""
+    """Return the digest of the entry hashes of a block, or of the beginning of one."""
     return hashlib.sha256(hashes.hex().upper().encode()).hexdigest()
 
 
 def next_chain(chain: str, digest: str) -> str:
-    """The chain after a block; empty before the first one."""
+    """Return the chain after a block; ``chain`` is empty before the first one."""
     return hashlib.sha256(bytes.fromhex(chain + digest)).hexdigest()
 
 
 def write_log(where: str, batches: Iterable[pa.RecordBatch]) -> Written | None:
-    """What a task does: write rows of whole entries, in their order, into one file. Raises StoreDamaged at a gap, StoreError."""
+    """Write rows of whole entries, in order, into one file, as a task. Raises StoreDamaged at a gap, StoreError."""
     from brokerha.pipeline.rows import SCHEMA
 
     noted = _Noted()
@@ -232,7 +233,7 @@ def write_log(where: str, batches: Iterable[pa.RecordBatch]) -> Written | None:
 
 
 class _Noted:
-    """Looks at rows that pass: their order, the hashes of their entries, and both ends."""
+    """Observer of passing rows: their order, the hashes of their entries, and both ends."""
 
     def __init__(self) -> None:
         self.first_lsn: Lsn = 0
@@ -267,33 +268,33 @@ class LogTable:
         self.where = where
 
     def exists(self) -> bool:
-        """Whether something was ever archived here. Raises StoreError for what is in the way of a new one."""
+        """Tell whether there is an archive. Raises StoreError for content that prevents a new one."""
         return self._opened() is not None
 
     def state(self) -> LogState:
-        """What it holds now. Raises StoreError when there is no archive here, StoreDamaged when it cannot be trusted."""
+        """Return the current state. Raises StoreError without an archive, StoreDamaged when it cannot be trusted."""
         table = self._opened()
         if table is None:
             raise StoreError(f"there is no archive in {self.where}: make one with brokerha pipeline archive --into {self.where}")
         return LogState(self._head(table), str(table.metadata().id), table.version(), tuple(_files(table)))
 
     def state_or_new(self) -> LogState:
-        """The same; that of a new one where nothing is."""
+        """Return the current state, or that of a new archive."""
         return self.state() if self.exists() else LogState()
 
     def begin(self, head: Head) -> LogState:
-        """Make the table, with nothing in it. Raises StoreError."""
+        """Create the empty table. Raises StoreError."""
         from brokerha.pipeline.rows import SCHEMA
 
         begin_table(
             self.where, SCHEMA, [], head.cluster, description="the log of a cluster of brokerha",
-            # Statistics of other columns would be as large as small files are.
+            # Statistics of other columns would be as large as small files.
             configuration={"delta.dataSkippingStatsColumns": "lsn,timestamp"}, commit_properties=_properties(head),
         )  # fmt: skip
         return self.state()
 
     def append(self, state: LogState, written: Sequence[Written], lineage: int = 0, cluster: str = "") -> LogState:
-        """Commit files that go on where the archive ends: all of them or none. Raises StoreDamaged at a gap, StoreError."""
+        """Commit files that continue at the end of the archive, atomically. Raises StoreDamaged at a gap, StoreError."""
         from deltalake.exceptions import CommitFailedError
 
         files = sorted(written, key=lambda file: file.first_lsn)
@@ -323,7 +324,7 @@ class LogTable:
         return state
 
     def replace(self, state: LogState, merged: Sequence[tuple[Sequence[LogFile], Written]]) -> LogState:
-        """Commit files in the place of those whose rows they hold. Raises StoreDamaged when they do not, StoreError."""
+        """Commit files that replace others with the same rows. Raises StoreDamaged when the rows differ, StoreError."""
         from deltalake.transaction import RemoveAction
 
         actions: list[Any] = []
@@ -343,7 +344,7 @@ class LogTable:
         return self.state()
 
     def _commit(self, state: LogState, actions: list[Any], head: Head) -> None:
-        """Go on after the version of a state. Raises what delta-rs does when somebody else was faster."""
+        """Commit after the version of a state. Raises delta-rs's error when another writer was faster."""
         from deltalake import DeltaTable, Schema
 
         from brokerha.pipeline.rows import SCHEMA
@@ -352,7 +353,7 @@ class LogTable:
         table.create_write_transaction(actions, "append", Schema.from_arrow(SCHEMA), commit_properties=_properties(head))
 
     def vacuum(self, keep_s: float, *, is_dry_run: bool = False) -> int:
-        """Delete files that no version of the last hours names; how many. Those of a task that may still run are left alone."""
+        """Delete files that no version of the last ``keep_s`` seconds names; return their number. Files of running tasks stay."""
         hours = int(keep_s // 3600)
         with committing(self.where):
             found = self._table().vacuum(hours, dry_run=is_dry_run, enforce_retention_duration=False, full=hours > 0)
@@ -361,15 +362,15 @@ class LogTable:
     # ---- rows
 
     def path(self, file: LogFile) -> str:
-        """Where a file lies, for people."""
+        """Return the location of a file, for people."""
         return f"{self.where}/{file.path}"
 
     def spark_paths(self, files: Iterable[LogFile]) -> list[str]:
-        """Where files lie, for Spark."""
+        """Return the locations of files, for Spark."""
         return [spark_path(self.where, file.path) for file in files]
 
     def read(self, file: LogFile, columns: Sequence[str] | None = None, filters: Any = None) -> pa.Table:
-        """Rows of one file. Raises StoreDamaged when it is missing or cannot be read."""
+        """Return the rows of one file. Raises StoreDamaged when it is missing or unreadable."""
         import pyarrow.parquet as pq
 
         with reading(self.path(file)), file_system(self.where).open_input_file(file.path) as opened:
@@ -377,7 +378,7 @@ class LogTable:
             return pq.read_table(opened, columns=wanted, filters=filters, page_checksum_verification=True, partitioning=None)
 
     def rows(self, state: LogState, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str]) -> pa.Table:
-        """Rows of a range, in the order of (lsn, operation, part), in memory. Raises StoreError, StoreDamaged."""
+        """Return the rows of a range in memory, in the order of (lsn, operation, part). Raises StoreError, StoreDamaged."""
         import pyarrow as pa
 
         head = state.head
@@ -398,14 +399,14 @@ class LogTable:
         columns: Sequence[str],
         stores: frozenset[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of a range in the order of its files, a row group at a time. Raises StoreDamaged."""
+        """Yield the rows of a range in the order of its files, one row group at a time. Raises StoreDamaged."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         wanted = list(dict.fromkeys([*columns, *_ORDER, *(["store"] if stores is not None else [])]))
         for file in state.files_of(first_lsn, last_lsn):
             if not sha256_of(file.path):
-                # Another program has put it together, in any order.
+                # Another program has merged it, in any order.
                 found = self.read(file, wanted).sort_by([(name, "ascending") for name in _ORDER]).to_batches(_BATCH_ROWS)
             else:
                 found = self._groups(file, first_lsn, last_lsn, wanted)
@@ -416,7 +417,7 @@ class LogTable:
                 yield batch.filter(is_wanted).select(list(columns))
 
     def _groups(self, file: LogFile, first_lsn: Lsn, last_lsn: Lsn, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Rows of those row groups of a file that have some of a range."""
+        """Yield the rows of those row groups of a file that overlap a range."""
         import pyarrow.parquet as pq
 
         with reading(self.path(file)), file_system(self.where).open_input_file(file.path) as opened:
@@ -427,14 +428,14 @@ class LogTable:
                     yield from parquet.iter_batches(_BATCH_ROWS, row_groups=[number], columns=columns)
 
     def hashes(self, state: LogState, first_lsn: Lsn) -> bytes:
-        """Entry hashes from an LSN on, one after the other."""
+        """Return the entry hashes from an LSN on, one after the other."""
         if first_lsn > state.head.last_lsn:
             return b""
         table = self.rows(state, first_lsn, state.head.last_lsn, ["lsn", "entry_hash"])
         return b"".join(dict(zip(table["lsn"].to_pylist(), table["entry_hash"].to_pylist(), strict=True)).values())
 
     def fingerprint_at(self, state: LogState, lsn: Lsn) -> bytes:
-        """Fingerprint of the whole content at an LSN, as its entry says; of the empty content at 0. Raises StoreError."""
+        """Return the fingerprint of the whole content at an LSN, from its entry; of the empty content at 0. Raises StoreError."""
         if lsn == 0 and state.holds_every_state:
             return EMPTY
         if lsn == state.head.last_lsn:
@@ -442,11 +443,11 @@ class LogTable:
         return bytes(self._one(state, lsn, "fingerprint"))
 
     def timestamp_at(self, state: LogState, lsn: Lsn) -> Timestamp:
-        """When the entry of an LSN was stamped: microseconds since 1970. Raises StoreError."""
+        """Return the timestamp of the entry of an LSN: microseconds since 1970. Raises StoreError."""
         return int((self._one(state, lsn, "timestamp") - _BEGINNING) // timedelta(microseconds=1))
 
     def lsn_at(self, state: LogState, time_us: Timestamp) -> Lsn:
-        """The last LSN whose entry was stamped at a time or before it; one less than the first LSN when there is none.
+        """Return the last LSN whose entry was stamped at or before a time; one less than the first LSN when there is none.
 
         Entries are in the order of their timestamps, so this is the state that the cluster agreed on for that time.
         """
@@ -458,7 +459,7 @@ class LogTable:
             if file.last_us < time_us - 1000:
                 found = max(found, file.last_lsn)
             elif file.first_us - 1000 <= time_us:
-                # Other programs round statistics of times to milliseconds: the rows say it exactly.
+                # Other programs round time statistics to milliseconds, so the exact times come from the rows.
                 table = self.read(file, ["lsn", "timestamp"])
                 lsns = table.filter(pc.less_equal(table["timestamp"].cast(pa.int64()), time_us))["lsn"]
                 found = max(found, pc.max(lsns).as_py() or found)
@@ -491,7 +492,7 @@ class LogTable:
         return table
 
     def _refuse_others(self) -> None:
-        """Raise StoreError for a folder with something else in it."""
+        """Raise StoreError for a folder with foreign content."""
         folder = Path(self.where)
         if not is_local(self.where) or not folder.exists():
             return

@@ -3,27 +3,27 @@
     simulate(seed)             one run: safety phase with faults, liveness phase after healing; a Report
     campaign(seeds, ...)       many runs over several processes; a Summary
 
-    checks/        the invariants, checked from outside while the world runs; nothing of the cores is believed
-    faults/        what goes wrong in a world, and when
-    clients/       who uses the cluster of a world: writers, clients of transactions, operators
+    checks/        the invariants, checked from outside during a run, without trust in the cores
+    faults/        faults of a world, and their times
+    clients/       clients of a world: writers, clients of transactions, operators
 
-    world.py       all of it together, in two phases
-    cluster.py     the nodes of a world and the links between them, as its options say
-    events.py      virtual time: a heap of events, one source of luck, the story
-    processes.py   what all processes have in common: turns, a wire, death and birth; and what they know of the world
-    nodes.py       masters of one process, and workers: the shipped runners, which may die anywhere
-    backups.py     masters of several processes: whichever of them acts
+    world.py       the whole world, in two phases
+    cluster.py     the nodes of a world and the links between them, by its options
+    events.py      virtual time: a heap of events, one random generator, the story
+    processes.py   common parts of all processes: turns, a wire, death and birth; and their view of the world
+    nodes.py       masters of one process, and workers: the shipped runners, which can die anywhere
+    backups.py     masters of several processes, one of which acts
     tx_queues.py   queues of transactions in the broker
     runs.py        simulate and campaign
-    clocks.py      virtual clocks: one true time for the world, and what each node takes it for
+    clocks.py      virtual clocks: the true time of the world, and each node's view of it
     copies.py      the copy of a worker: the shipped store, in a folder of the world
-    disk.py        simulated disks: files that a crash tears, on which the shipped log runs
-    drawing.py     what a seed draws: even ones a world of masters without backups
-    members.py     masters that come and go in a world: who is one now, who waits to be added, and what operators want
+    disk.py        simulated disks for the shipped log: files that a crash tears
+    drawing.py     options by seed: even seeds give a world of masters without backups
+    members.py     masters that come and go in a world: current ones, spares, and the wishes of operators
     network.py     the wire between simulated nodes
-    options.py     what one seed draws before it begins
+    options.py     options that a seed draws before a run
 
-Equal seeds give equal runs on every machine. A violation comes with the seed, the command that repeats it, and the last events.
+Equal seeds give equal runs on every machine. A violation comes with its seed, the command that repeats it, and the last events.
 """
 
 from brokerha.simulator.runs import Report, Summary, campaign, simulate

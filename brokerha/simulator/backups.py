@@ -1,9 +1,9 @@
 """Masters with backups: several processes of one master, each a shipped `ProcessRunner` over a simulated journal.
 
     SimProcess     one process: standing by, or acting for the master
-    SimGroup       the master as clients, operators and checkers see it: whichever process acts
+    SimGroup       the master as clients, operators and checkers see it: the process that acts
 
-A crash loses everything but the journal, the promise in it, and what was loaded of another one.
+A crash loses everything except the journal, its promise, and the loaded part of another journal.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from brokerha.simulator.processes import Process
 
 
 class GroupWatcher(NodeWatcher, Protocol):
-    """Who checks what processes of masters with backups do, too."""
+    """Checks processes of masters with backups, too."""
 
     def on_process_start(self, process: SimProcess) -> None:
-        """A process begins from its journal."""
+        """Called when a process starts from its journal."""
 
     def after_process_turn(self, process: SimProcess) -> None:
-        """A process has had a turn."""
+        """Called after a turn of a process."""
 
     def on_role(self, process: SimProcess, view: int, *, is_primary: bool) -> None:
-        """A process became something else."""
+        """Called when the role of a process changes."""
 
     def on_journal_loaded(self, process: SimProcess) -> None:
-        """A process replaced its journal by a snapshot."""
+        """Called when a process has replaced its journal by a snapshot."""
 
     def on_process_emptied(self, process: SimProcess) -> None:
-        """A process lost its directory."""
+        """Called when a process has lost its directory."""
 
 
 class GroupSurroundings(NodeSurroundings):
-    """The world as processes of masters with backups know it."""
+    """The world as seen by processes of masters with backups."""
 
     checkers: GroupWatcher
 
 
 class SimProcess(Process):
-    """One process of a master that has backups."""
+    """One process of a master with backups."""
 
     runner: ProcessRunner
     door: SimJournalDoor
@@ -72,7 +72,7 @@ class SimProcess(Process):
         self.copy = self._new_copy()
         self._submits: list[Submit | TxCommand] = []
         self._standby: Standby | None = None
-        """The one that has the settings of this world."""
+        """The standby with the settings of this world."""
 
     def _new_copy(self) -> SimJournalCopy:
         name = f"{self.node}-journal" if not self._empties else f"{self.node}-again-{self._empties}"
@@ -85,26 +85,26 @@ class SimProcess(Process):
 
     @property
     def journal(self) -> SimJournal:
-        """The present journal."""
+        """The current journal."""
         return self.copy.journal
 
     @property
     def master(self) -> MasterRunner | None:
-        """The runner of the master, while this process believes that it acts for it."""
+        """The runner of the master, while this process believes that it is primary."""
         return self.runner.master if self.is_up else None
 
     @property
     def view(self) -> int:
-        """View that it acts in; 0 when it does not."""
+        """View in which it acts; 0 when it does not act."""
         return self.runner.role.view if self.master is not None else 0
 
     def submit(self, submit: Submit | TxCommand) -> None:
-        """A client hands in a write or a step of a transaction; the process has to act for the master."""
+        """Take a write or a transaction step from a client; the process must act for the master."""
         self._submits.append(submit)
         self.wake()
 
     def promote(self, node: NodeId) -> bool:
-        """An operator wants a process to be primary; returns whether this one will see to it."""
+        """Take an operator's wish for a primary; return whether this process will see to it."""
         self.world.trace.note(self.world.now_us, self.node, "is told", f"promote {node}")
         try:
             self.runner.promote(node, is_forced=False)
@@ -147,7 +147,7 @@ class SimProcess(Process):
         return self.runner.wait_ms()
 
     def _refuse(self, submits: list[Submit | TxCommand]) -> None:
-        """The front of a process that stands by takes nothing."""
+        """Refuse everything: the process is a standby."""
         for submit in submits:
             if isinstance(submit, TxCommand):
                 self._on_tx_reply(TxReply(submit.ticket, submit.txid, "NotReady", "no primary"))
@@ -178,7 +178,7 @@ class SimProcess(Process):
         self.world.tx_clients.on_reply(self.node, reply)
 
     def die(self) -> None:
-        """Lose the process; clients that waited for it see their connections break."""
+        """Kill the process; connections of waiting clients break."""
         super().die()
         self._submits = []
         self.copy = self.copy.survivor()
@@ -187,18 +187,18 @@ class SimProcess(Process):
         self.world.tx_clients.on_death(self.node)
 
     def mend(self) -> None:
-        """Its disk fails no more."""
+        """Repair its disk."""
         self.copy.disk.sync_fails = 0.0
 
     def empty(self) -> None:
-        """Lose the directory while the process is down."""
+        """Lose the directory of the stopped process."""
         self._empties += 1
         self.copy = self._new_copy()
         self.world.checkers.on_process_emptied(self)
 
 
 class SimJournalDoor:
-    """`JournalDoor` of a simulated process: one decision after the other; a load is opened at once, by the loop."""
+    """`JournalDoor` of a simulated process: one decision after the other; the loop opens a load at once."""
 
     def __init__(self, process: SimProcess) -> None:
         self._process = process
@@ -206,7 +206,7 @@ class SimJournalDoor:
         self._free_us = 0
 
     def begin(self, decision: CopyDecision) -> None:
-        """Start carrying a decision out."""
+        """Start a decision."""
         process = self._process
         world = process.world
         world.trace.note(world.now_us, process.node, "begins", type(decision).__name__)
@@ -233,13 +233,13 @@ class SimJournalDoor:
         process.wake()
 
     def finished(self) -> list[CopyAnswer]:
-        """Answers that came since the last call."""
+        """Return the answers since the last call."""
         answers, self._answers = self._answers, []
         return answers
 
 
 class SimGroup:
-    """A master with backups: its processes, and whichever of them acts."""
+    """A master with backups: its processes, one of which acts."""
 
     is_wiped = False
 
@@ -252,44 +252,44 @@ class SimGroup:
 
     @property
     def acting(self) -> list[SimProcess]:
-        """Processes that believe that they act, the one of the highest view first."""
+        """Processes that believe that they are primary, the highest view first."""
         acting = [process for process in self.processes if process.is_up and process.master is not None]
         return sorted(acting, key=lambda process: -process.view)
 
     @property
     def is_up(self) -> bool:
-        """Whether some process acts."""
+        """Whether a process acts."""
         return bool(self.acting)
 
     @property
     def incarnation(self) -> int:
-        """Of the start that counts."""
+        """Incarnation of the acting process."""
         return self.runner.core.sync.incarnation
 
     @property
     def runner(self) -> MasterRunner:
-        """The runner of whichever process acts; there has to be one."""
+        """The runner of the acting process, which must exist."""
         runner = self.acting[0].master
         assert runner is not None
         return runner
 
     @property
     def journal(self) -> SimJournal:
-        """Of whichever process acts; the longest when none does."""
+        """Journal of the acting process; without one, the longest."""
         acting = self.acting
         return acting[0].journal if acting else max((p.journal for p in self.processes), key=lambda j: j.last_number)
 
     @property
     def clock(self) -> SimClock:
-        """Of whichever process acts; there has to be one."""
+        """Clock of the acting process, which must exist."""
         return self.acting[0].clock
 
     @property
     def sync_n(self) -> int:
-        """Backups that have to hold what is told."""
+        """Number of backups that must hold a write before it is told."""
         return self.processes[0].config.role.sync_n
 
     def command(self, name: str, **arguments: object) -> dict[str, Any] | None:
-        """An operator's command to whichever process acts; None when it is refused or none does."""
+        """Give an operator's command to the acting process; None when it is refused or no process acts."""
         acting = self.acting
         return command(acting[0], self.runner, name, arguments) if acting else None

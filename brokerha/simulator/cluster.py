@@ -1,4 +1,4 @@
-"""The nodes of a world: masters, those with backups among them, and workers, as its options say; and the links between them."""
+"""The nodes of a world, by its options: masters, with or without backups, and workers; and the links between them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from brokerha.sync.config import SyncConfig
 from brokerha.transactions.config import TxConfig
 
 DEFER_MS = (1_000, 100, 20)
-"""How long a master may wait with what it can work out again; a seed has one of these."""
+"""Longest time that a master defers records that it can compute again; each seed has one of these."""
 
 
 class Cluster(GroupSurroundings):
-    """All processes of a world; nobody uses them yet."""
+    """All processes of a world, without clients."""
 
     def __init__(self, options: Options, out: TextIO | None = None) -> None:
         super().__init__(options, out)
@@ -58,13 +58,13 @@ class Cluster(GroupSurroundings):
             probe = workers[0] if workers and options.dedicated_probe else ""
             is_late = options.late and name == founders[-1]
             feed = FeedConfig(workers=() if is_late else workers, others=others, probe=probe, **options.feed)
-            # The log of the anchor's site has to reach back to it, whatever the settings say.
+            # The log of the anchor's site must reach back to its start, whatever the settings are.
             is_anchored = bool(workers) and not self.workers
             retention = RetentionConfig() if is_anchored else options.retention
             backups = options.backups[len(self.masters)] if options.backups else 0
             sync_n = options.sync_n[len(self.masters)] if backups else 0
             tx = TxConfig(sync_n=sync_n, **options.tx_config)
-            # Workers keep the results of four windows; what a master may lose of them is less.
+            # Workers keep the results of four windows; a master must not lose more of them.
             defer = DeferConfig(min(DeferConfig().lsns, feed.window), age_ms=DEFER_MS[options.seed % len(DEFER_MS)])
             config = MasterConfig(sync, feed, options.accept_limit, options.apply_limit, retention, tx, defer)
             if backups:
@@ -73,12 +73,12 @@ class Cluster(GroupSurroundings):
                 journal = sim_journal(name, f"{name}-journal", str(options.seed), options.disk.sync_fails)
                 self.masters.append(SimMaster(self, config, self._clock(), journal))
             for worker in workers:
-                # Somebody has to have the results that a site lacks, however long that was without any copy.
+                # At least one copy must have the results that a site lacks after a long time without a copy.
                 kept = options.disk.keep_results if self.workers else KEEP_RESULTS
                 self.workers.append(SimWorker(self, WorkerConfig(worker, name, **options.worker), self._clock(), kept))
 
     def _build_group(self, config: MasterConfig, backups: int, sync_n: int) -> None:
-        """A master of several processes: the first one has its name."""
+        """Build a master of several processes: the first one has its name."""
         name, options = config.sync.node, self.options
         names = (name, *(f"{name}-{letter}" for letter in "bcdefghij"[:backups]))
         processes = []
@@ -92,7 +92,7 @@ class Cluster(GroupSurroundings):
 
     @property
     def anchor(self) -> SimWorker | None:
-        """The worker whose disk is never lost nor damaged, so that at least one copy of the content survives."""
+        """The worker whose disk is never lost or damaged, so that at least one copy of the content survives."""
         return self.workers[0] if self.workers else None
 
     def _clock(self) -> SimClock:
@@ -109,7 +109,7 @@ class Cluster(GroupSurroundings):
         return links + both_ways(pairs)
 
     def _all_worker_links(self) -> list[tuple[NodeId, NodeId]]:
-        """Ways that only loads and questions for results take: between workers, and to workers of other sites."""
+        """Return the links used only for loads and questions about results: between workers, and to workers of other sites."""
         pairs = [(one.node, other.node) for one, other in combinations(self.workers, 2)]
         pairs += [
             (process.node, worker.node)
@@ -120,10 +120,10 @@ class Cluster(GroupSurroundings):
         return both_ways(pairs)
 
     def master(self, node: NodeId) -> SimMaster | SimGroup:
-        """One master by its name."""
+        """Return a master by its name."""
         return next(master for master in self.masters if master.node == node)
 
     @property
     def standing_by(self) -> list[SimProcess]:
-        """Processes that live and do not act."""
+        """Living processes that do not act."""
         return [p for group in self.groups for p in group.processes if p.is_up and p.master is None]

@@ -1,12 +1,12 @@
-"""The copy of a simulated worker: the store that workers have, on real files, with three things of the simulator's own.
+"""The copy of a simulated worker: the store of workers, on real files, with three changes.
 
-    where the files lie     in a folder of the world, in memory where the machine has such a place
-    RDF                     the engine without a disk, as opening one that has one takes longer than all else that a worker does; what a
-                            flush or a backup makes durable is a file of lines
-    the end of a process    `crash` lets the files go and writes nothing; the next copy is opened from what is there
+    place of the files      in a folder of the world, in memory if the machine has such a place
+    RDF                     the engine without a disk, because opening one with a disk takes longer than all other work of
+                            a worker; a flush or a backup writes a file of lines
+    end of a process        `crash` releases the files and writes nothing; the next copy is opened from them
 
-So commits, the order of LMDB and engines, what a start brings up again, snapshots, loads and what is kept over a split are the shipped code,
-and a process may die between any two of its steps. Names of copies come from outside; no clock, no randomness.
+So commits, the order of LMDB and engines, recovery at a start, snapshots, loads and copies kept over a split are the shipped code,
+and a process can die between any two of its steps. Names of copies come from outside; no clock, no randomness.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.key_value import put_row
 
 MEMORY = Path("/dev/shm")  # noqa: S108  (a folder of its own there)
-"""Where files are in memory, on machines that have it."""
+"""Folder in memory, on machines that have it."""
 QUADS = "quads.nq"
 MAP_SIZE_BYTES = 64 * 1024 * 1024
 TAIL_LSNS = 30
@@ -38,7 +38,7 @@ FLUSH_AFTER_LSNS = 8
 
 
 class SimEngine(RdfRepository):
-    """One repository in memory. A crash takes what was not flushed, as the loss of power does."""
+    """One repository in memory. A crash loses unflushed data, like a power cut."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class SimEngine(RdfRepository):
         self._write_to(self._file)
 
     def backup(self, directory: Path) -> None:
-        """Write all lines into a file in a directory that does not exist yet."""
+        """Write all lines into a file in a new directory."""
         directory.mkdir(parents=True)
         self._write_to(directory / QUADS)
 
@@ -80,11 +80,11 @@ class SimCopy(WorkerCopy):
         reach: Callable[[str], None],
         before: SimCopy | None = None,
     ) -> None:
-        """Open or make it; ``before`` is that of an earlier process. ``reach`` may raise at any step that a process may die in."""
+        """Open or make a copy; ``before`` is that of an earlier process. ``reach`` can raise at any possible crash point."""
         self.home = home
         fresh: dict[str, list[tuple[TxId, Lsn]]] = defaultdict(list)
         self.executions: dict[str, list[tuple[TxId, Lsn]]] = fresh if before is None else before.executions
-        """What was executed here, by the name of the copy."""
+        """Executed transactions, by the name of the copy."""
         super().__init__(
             home,
             cluster=CLUSTER,
@@ -106,11 +106,11 @@ class SimCopy(WorkerCopy):
 
     @property
     def executed(self) -> Iterator[tuple[TxId, Lsn]]:
-        """(transaction id, LSN) of everything that the present copy executed, in order."""
+        """Yields (transaction id, LSN) of all transactions that the current copy executed, in order."""
         return iter(self.executions[self.journal])
 
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
-        """As the store does."""
+        """Execute as the store does, and remember the executed transactions."""
         fresh = items[max(0, self.applied().lsn + 1 - first_lsn) :]
         results = super().execute(first_lsn, items)
         last_lsn = self.applied().lsn
@@ -118,20 +118,20 @@ class SimCopy(WorkerCopy):
         return results
 
     def crash(self) -> None:
-        """Let go of all files, as the end of the process does; nothing is written. Idempotent."""
+        """Release all files, like the end of a process, without writing. Idempotent."""
         for generation in (*self._replaced, self._generation):
             generation.store.close()
         self._directory.close()
 
     def damage(self, change: Put) -> None:
-        """Change data and nothing else, as a disk would. Fingerprint and number of items stay."""
+        """Change data only, like a faulty disk. Fingerprint and number of items stay."""
         environment = self._generation.store._environment  # noqa: SLF001  (behind the back of the store is the point)
         with environment.lmdb.begin(write=True) as transaction:
             put_row(transaction, environment.keys, row_key_of(change.table, change.key), change.value)
 
 
 class Home:
-    """The folder of a world, with the copies that are open in it."""
+    """The folder of a world, and its open copies."""
 
     def __init__(self) -> None:
         self.path = Path(mkdtemp(prefix="brokerha-world-", dir=MEMORY if MEMORY.is_dir() else None))
@@ -139,7 +139,7 @@ class Home:
         """By worker."""
 
     def close(self) -> None:
-        """Let go of all copies, and delete them. Idempotent."""
+        """Release all copies, and delete them. Idempotent."""
         for copy in self.open.values():
             copy.crash()
         self.open.clear()
@@ -147,11 +147,11 @@ class Home:
 
 
 def spoil(home: Path) -> None:
-    """Make what is in a worker's directory a copy that cannot be opened."""
+    """Make a worker's copy unreadable."""
     for file in home.glob("copy.*/data/data.mdb"):
         file.write_bytes(b"\0" * file.stat().st_size)
 
 
 def empty(home: Path) -> None:
-    """Lose all files of a worker."""
+    """Delete all files of a worker."""
     shutil.rmtree(home, ignore_errors=True)

@@ -1,11 +1,11 @@
-"""Simulated disks: files that a crash tears, on which the shipped log runs, one for each process.
+"""Simulated disks for the shipped log, one for each process: files that a crash tears.
 
-`SimDisk` keeps of each file what a reader sees and what is on the platter. A sync carries one to the other; a crash of the process loses
-nothing of the first, a power cut everything that was not synced but for some sectors, in any order. A sync may fail: then nothing of it
-was carried over, nothing is left to be carried over by the next one, and the journal must never believe that it was. A disk may be full.
+`SimDisk` holds two states of each file: the one for readers, and the one on the platter. A sync copies the first to the second. A
+crash of the process loses nothing of the first; a power cut loses everything unsynced except some random sectors. A sync can fail:
+then it copies nothing, the next one does not make up for it, and the journal must never believe otherwise. A disk can be full.
 
-`SimJournal` is the log of a process. An append may be cut off: before it began, while its bytes are on their way (`append absent`, either of
-the two, never whole), or when it is durable (`append there`).
+`SimJournal` is the log of a process. A crash can cut an append off: before it, while its bytes are written (`append absent`: some
+bytes or none, never all), or when it is durable (`append there`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from brokerha.model.records import Accepted, ClockReserved, Record
 from brokerha.simulator.processes import Process
 
 SECTOR_BYTES = 64
-"""What is there as a whole, or not at all, after a power cut; short, as the logs are."""
+"""Unit that a power cut keeps or loses as a whole; short, because the logs are short."""
 BOUNDS: dict[str, Any] = {"segment_bytes": 3_000, "ids_held": 10, "cache_bytes": 1 << 20}
-"""Of simulated logs: each seed closes segments, drops them, and merges ids."""
+"""Limits of simulated logs: each seed closes segments, drops them, and merges ids."""
 CLUSTER = "simulated"
 
 
@@ -37,13 +37,13 @@ class SimDisk(MemoryDisk):
         self.rng = Random(seed)
         self.sync_fails = 0.0
         self.failed = 0
-        """Syncs that failed."""
+        """Number of failed syncs."""
         self._stable: dict[str, bytearray] = {}
-        """Names that are durable, with what is durable of their files."""
+        """Durable names, with the durable content of their files."""
         self._platters: dict[int, bytearray] = {}
-        """What is durable of each file, by the identity of what a reader sees."""
+        """Durable content of each file, by the identity of the readers' content."""
         self._dirty: dict[int, list[tuple[int, int]]] = {}
-        """What was written to it since: from one offset to before another."""
+        """Unsynced ranges of each file: from one offset to before another."""
 
     def create(self, name: str, reserve_bytes: int = 0) -> None:
         """Make an empty file."""
@@ -52,12 +52,12 @@ class SimDisk(MemoryDisk):
         self._platters[id(file)], self._dirty[id(file)] = bytearray(), []
 
     def write(self, name: str, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Write for readers, not yet for the platter."""
+        """Write for readers, not yet to the platter."""
         super().write(name, offset, data)
         self._dirty[id(self.files[name])].append((offset, offset + len(data)))
 
     def sync(self, name: str) -> None:
-        """Carry what was written over to the platter, or fail."""
+        """Copy the written ranges to the platter, or fail."""
         file = self._file(name)
         dirty, platter = self._dirty[id(file)], self._platters[id(file)]
         if self.sync_fails and dirty and self.rng.random() < self.sync_fails:
@@ -74,11 +74,11 @@ class SimDisk(MemoryDisk):
         self._stable = dict(self.files)
 
     def write_torn(self, name: str, offset: int, data: bytes) -> None:
-        """A process dies, and the power goes, while it writes: some sectors are there, and not all."""
+        """Write while the process dies and the power goes: some sectors are written, but not all."""
         file = self._file(name)
         platter = self._platters[id(file)]
         super().write(name, offset, data)
-        # The last bytes may be zeros, and are there as it is.
+        # The last bytes can be zeros, which look written anyway.
         starts = list(range(offset, offset + len(data.rstrip(b"\0")), SECTOR_BYTES))
         lost = self.rng.randrange(len(starts))
         for at, start in enumerate(starts):
@@ -87,12 +87,12 @@ class SimDisk(MemoryDisk):
         self._read_platters()
 
     def crash(self) -> None:
-        """The process dies; now and then the power goes with it, and some of what was not synced."""
+        """Let the process die, sometimes with a power cut that loses unsynced data."""
         if self.rng.random() < 0.5:
             self.lose_power()
 
     def lose_power(self) -> None:
-        """Lose what was not synced, but for some sectors and names."""
+        """Lose unsynced data, except some sectors and names."""
         for file in {id(file): file for file in (*self.files.values(), *self._stable.values())}.values():
             platter = self._platters[id(file)]
             for begin, end in self._dirty[id(file)]:
@@ -105,14 +105,14 @@ class SimDisk(MemoryDisk):
         self._read_platters()
 
     def flip(self, name: str, offset: int, bit: int) -> None:
-        """One bit of a file turns over, for readers and on the platter."""
+        """Flip one bit of a file, for readers and on the platter."""
         file = self._file(name)
         for data in (file, self._platters[id(file)]):
             if offset < len(data):
                 data[offset] ^= 1 << bit
 
     def _read_platters(self) -> None:
-        """Readers see what is durable."""
+        """Show the durable content to readers."""
         found: dict[str, bytearray] = {}
         platters: dict[int, bytearray] = {}
         for name, file in self.files.items():
@@ -134,23 +134,23 @@ class SimJournal(Log):
 
     disk: SimDisk
     process: Process
-    """Who writes it; set when a process opens it."""
+    """The process that writes it; set when it opens the journal."""
     last_turn: Sequence[Record] = ()
-    """The records written last."""
+    """The records of the last write."""
     _numbers: tuple[int, ...] = ()
-    """Their numbers, where they are those of another process."""
+    """Their numbers, if they come from another process."""
     waiting: tuple[Record, ...] = ()
-    """What is deferred."""
+    """The deferred records."""
     doubt: tuple[Record, ...] = ()
-    """What a sync that failed may have left or not."""
+    """Records of a failed sync, which can be durable or not."""
 
     def append(self, records: Sequence[Record]) -> None:
-        """Write a turn, in its virtual time, with a chance to die while it is written, or after that."""
+        """Write a turn in virtual time; the process can die during the write or after it."""
         self._numbers = ()
         self._carried_out(records, "writes", lambda: Log.append(self, records))
 
     def defer(self, records: Sequence[Record]) -> None:
-        """Take records that a crash loses; it takes no time."""
+        """Take records that a crash loses, without using time."""
         process = self._reach(records, records)
         super().defer(records)
         process.world.trace.note(process.world.now_us, process.node, "defers", list(records))
@@ -160,13 +160,13 @@ class SimJournal(Log):
         self.last_turn = records
 
     def settle(self) -> None:
-        """Make durable what was deferred, with the habits of an append."""
+        """Make the deferred records durable, with the faults of an append."""
         if self.waiting:
             self._numbers = ()
             self._carried_out((), "writes", lambda: Log.settle(self))
 
     def trim(self, below: int) -> int:
-        """Trim; what waits is written first, with the habits of an append."""
+        """Trim; first write the deferred records, with the faults of an append."""
         self.settle()
         self.disk.is_full = self.process.is_disk_full
         try:
@@ -176,14 +176,14 @@ class SimJournal(Log):
             raise
 
     def try_trim(self, below: int) -> int:
-        """Trim, unless the disk does not let it."""
+        """Trim if the disk allows it."""
         try:
             return self.trim(below)
         except JournalError:
             return 0
 
     def forget_ids(self, below: int) -> None:
-        """Forget ids, which may fail as a trim does."""
+        """Forget ids, which can fail like a trim."""
         try:
             super().forget_ids(below)
         except JournalError as error:
@@ -196,13 +196,13 @@ class SimJournal(Log):
             self.process.world.checkers.on_lost(self.process)
 
     def follow(self, records: Sequence[tuple[int, Record]]) -> None:
-        """Write records of another process, with the same habits."""
+        """Write records of another process, with the same faults."""
         plain = [record for _, record in records]
         self._numbers = tuple(number for number, _ in records)
         self._carried_out(plain, "follows", lambda: Log.follow(self, records))
 
     def promise(self, view: int) -> None:
-        """Promise to a view, with the same habits; no record says so."""
+        """Promise to a view, with the same faults; it has no record."""
         process = self._reach(f"view {view}", ())
         try:
             super().promise(view)
@@ -233,7 +233,7 @@ class SimJournal(Log):
         process.spend_write()
 
     def _failed(self, error: JournalError) -> None:
-        """A process whose disk fails is started again by its supervisor."""
+        """Let the supervisor restart a process whose disk fails."""
         process = self.process
         if not isinstance(error, JournalFull):
             process.world.faults_seen["sync failed"] += 1
@@ -241,7 +241,7 @@ class SimJournal(Log):
             process.world.at(process.world.now_us + 20_000, process.start_again, process.life)
 
     def _reach(self, what: object, records: Sequence[Record]) -> Process:
-        """The moment before a write: the disk may be full, and the process may die, with a part of the write on the disk."""
+        """Start a write: the disk can be full, and the process can die with a part of the write on the disk."""
         process = self.process
         self.disk.is_full = process.is_disk_full
         if self.disk.is_full:
@@ -268,18 +268,18 @@ class SimJournal(Log):
                 self.disk.write_torn(name, offset, data)
 
     def flush(self, records: Sequence[Record]) -> None:
-        """The fsync: from here on the records are durable."""
+        """Fsync: from here on the records are durable."""
         self.process.world.checkers.on_durable(self.process, records, self._numbers)
 
     def die(self) -> None:
-        """The process dies, now and then while it writes what nobody is told of."""
+        """Let the process die, sometimes during an unreported write."""
         self.disk.is_full = False
         if not self._refusal and not self._is_closed and self.disk.rng.random() < 0.5:
-            # Unlike all that an earlier crash may have left at this place, sector by sector.
+            # Different from the remains of earlier crashes at this place, sector by sector.
             high_water = self._content.current.high_water + self.disk.rng.randrange(1, 1 << 40)
             self.waiting, self._numbers = (), ()
             self._segments.take_back()
-            # Of what was deferred memory is not asked any more.
+            # The deferred records in memory are gone.
             number = max(self._segments.active.last, self.last_number) + 1
             torn = Accepted(((f"torn-{high_water}", self.disk.rng.randbytes(self.disk.rng.randrange(300))),))
             turn: list[Record] = [ClockReserved(high_water), torn]
@@ -289,7 +289,7 @@ class SimJournal(Log):
             self.disk.crash()
 
     def rot(self, rng: Random) -> None:
-        """Flip a bit of what a start reads, of which something says that it was durable."""
+        """Flip a bit in data that a start reads and that provably was durable."""
         segments = self._segments
         active = segments.name(segments.active.place)
         name = rng.choice([active, active, f"{self.folder}/checkpoint", "current"])
@@ -297,12 +297,12 @@ class SimJournal(Log):
         self.disk.flip(name, rng.randrange(max(1, end)), rng.randrange(8))
 
     def survivor(self) -> SimJournal:
-        """The journal that the next start finds after a crash."""
+        """Return the journal that the next start finds after a crash."""
         self.die()
         return self.found_again()
 
     def found_again(self) -> SimJournal:
-        """The journal that a start finds. Raises JournalDamaged."""
+        """Return the journal that a start finds. Raises JournalDamaged."""
         fails, self.disk.sync_fails = self.disk.sync_fails, 0.0
         journal = type(self)(self.disk, CLUSTER, self.node, **BOUNDS)
         self.disk.sync_fails = fails
@@ -310,41 +310,41 @@ class SimJournal(Log):
         return journal
 
     def hand_over(self, journal: SimJournal) -> None:
-        """Let what a start found be written by the same process."""
+        """Let the same process write the journal that a start found."""
         if hasattr(self, "process"):
             journal.process = self.process
             if self.doubt and journal.last_number > self.last_number:
-                # Nobody was told of it, and it is there.
+                # It was not reported, but it is durable.
                 journal._numbers = self._numbers
                 journal.flush(self.doubt)
 
 
 def sim_journal(node: str, name: str, seed: str = "", sync_fails: float = 0.0) -> SimJournal:
-    """An empty journal on a disk of its own."""
+    """Return an empty journal on a disk of its own."""
     journal = SimJournal(SimDisk(f"{seed} {name}"), CLUSTER, node, name=name, **BOUNDS)
     journal.disk.sync_fails = sync_fails
     return journal
 
 
 class SimJournalCopy(LogCopy):
-    """The journal of a simulated process of a master with the place where it lives; its journals are `SimJournal`s."""
+    """The journal of a simulated process of a master, with its storage; its journals are `SimJournal`s."""
 
     make = SimJournal
     disk: SimDisk
 
     @property
     def journal(self) -> SimJournal:
-        """The present journal; another object after `open_load`."""
+        """The current journal; another object after `open_load`."""
         assert isinstance(self._journal, SimJournal)
         return self._journal
 
     def begin_load(self, name: str, snapshot: Any) -> set[int]:
-        """As a full disk lets it."""
+        """Begin a load, unless the disk is full."""
         self.disk.is_full = self.journal.process.is_disk_full
         return super().begin_load(name, snapshot)
 
     def open_load(self) -> None:
-        """The loaded journal is written by the process that wrote the old one."""
+        """Open the loaded journal for the process of the old one."""
         process = self.journal.process
         self.disk.is_full = process.is_disk_full
         fails, self.disk.sync_fails = self.disk.sync_fails, 0.0
@@ -355,7 +355,7 @@ class SimJournalCopy(LogCopy):
             self.disk.sync_fails = fails
 
     def survivor(self) -> SimJournalCopy:
-        """What the next start finds: the journal, and what was loaded so far; snapshots are gone."""
+        """Return what the next start finds: the journal, and the loaded part of another; snapshots are gone."""
         old = self.journal
         old.die()
         fails, self.disk.sync_fails = self.disk.sync_fails, 0.0
@@ -366,7 +366,7 @@ class SimJournalCopy(LogCopy):
 
 
 def sim_copy(node: str, name: str, chunk_bytes: int = 4_096, seed: str = "", sync_fails: float = 0.0) -> SimJournalCopy:
-    """An empty journal with the place where it lives, on a disk of its own."""
+    """Return an empty journal with its storage, on a disk of its own."""
     copy = SimJournalCopy(SimDisk(f"{seed} {name}"), CLUSTER, node, name=name, chunk_bytes=chunk_bytes, **BOUNDS)
     copy.disk.sync_fails = sync_fails
     return copy

@@ -1,15 +1,15 @@
-"""What a seed draws: even ones a world of masters without backups, odd ones a world of backups and transactions.
+"""Options by seed: even seeds give a world of masters without backups, odd ones a world of backups and transactions.
 
     draw(6)             options.draw_plain: sync, workers, copies
     draw(7)             draw_with_backups: primaries, backups, fail-over, transactions with and without a coordinator
-    draw(10_000_000)    draw_split: masters that are left out of an epoch, and come back
-    draw(20_000_000)    draw_members: masters that are added, taken out and replaced while the world splits
-    draw(30_000_000)    draw_mode: masters of which every side goes on; from 30, 40 and 50 million on none, simple and smart
-    draw(60_000_000)    draw_chosen: the same while operators choose another strategy now and then, quorum among them
-    draw(1_000_000)     the same as 0, with large transactions; every fifth of the later nine million seeds of each kind has some,
-                        and in two of five processors are slow now and then
+    draw(10_000_000)    draw_split: masters that are excluded from an epoch, and come back
+    draw(20_000_000)    draw_members: masters that are added, removed and replaced while the world splits
+    draw(30_000_000)    draw_mode: every side of a split goes on; from 30, 40 and 50 million on: none, simple and smart
+    draw(60_000_000)    draw_chosen: the same while operators sometimes choose another strategy, also quorum
+    draw(1_000_000)     as 0, with large transactions; among the later nine million seeds of each kind every fifth has some,
+                        and in two of five, processors are sometimes slow
 
-The second kind has fewer masters and workers and does less beside, so that its runs stay short.
+The second kind has fewer masters and workers and fewer other faults, so that its runs stay short.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from brokerha.simulator.options import (
 )
 
 SPLITS_FROM = 10_000_000
-"""Seeds from here on draw worlds in which masters are left out and come back."""
+"""Seeds from here on draw worlds in which masters are excluded and come back."""
 MEMBERS_FROM = 20_000_000
-"""Seeds from here on draw worlds in which masters are added, taken out and replaced."""
+"""Seeds from here on draw worlds in which masters are added, removed and replaced."""
 MODES_FROM = {"none": 30_000_000, "simple": 40_000_000, "smart": 50_000_000}
-"""Seeds from here on, ten million each, draw worlds with one of the strategies in which every side of a split goes on."""
+"""Seeds from here on, ten million each, draw worlds with a strategy in which every side of a split goes on."""
 CHOSEN_FROM = 60_000_000
-"""Seeds from here on draw worlds in which operators choose from several strategies."""
+"""Seeds from here on draw worlds in which operators choose among several strategies."""
 LARGE_FROM = 1_000_000
-"""Of each ten million seeds, clients stage `LARGE` large transactions in every `LARGE_EVERY`th from here on, fresh seeds among them."""
+"""In each ten million seeds, every `LARGE_EVERY`th from here on has `LARGE` large transactions; this includes fresh seeds."""
 LARGE_EVERY = 5
 LARGE = 6
 SLOW_PROCESSORS = 0.4
-"""Part of the same later seeds in which nodes take few turns now and then, and find much in each."""
+"""Share of these later seeds in which nodes sometimes take few turns, and find much work in each."""
 MOST_MASTERS = 6
 FAULTS_OF_MEMBERS = {
     "add master": 3 * SECOND_US,
@@ -60,13 +60,13 @@ FAULTS_OF_MEMBERS = {
     "replace master": 6 * SECOND_US,
     "add again": 5 * SECOND_US,
 }
-"""What operators do to masters, with the usual mean time between two of a kind."""
+"""Operators' actions on masters, with the usual mean time between two of a kind."""
 ROTS = 0.5
-"""Part of them in which bits of a disk flip."""
+"""Share of these worlds in which bits of a disk flip."""
 WITH_BACKUPS = 0.2
-"""Part of them in which masters have backups as well."""
+"""Share of these worlds in which masters also have backups."""
 SPLITTING = ("isolate", "partition", "bridge", "cut link", "cut one way", "crash master", "crash all", "aimed crash")
-"""Faults that make masters miss each other."""
+"""Faults that separate masters."""
 
 FAULTS_OF_BACKUPS = {
     "kill process": 2 * SECOND_US,
@@ -92,7 +92,7 @@ BESIDE = frozenset({"aimed crash", "crash worker", "cut link", "cut one way", "c
 
 
 LEAST_RESERVE_US = 200_000
-"""A clock that is reserved in smaller steps makes a record in each turn: more than a backup with small windows takes."""
+"""A clock that is reserved in smaller steps makes a record in each turn, too many for a backup with small windows."""
 
 
 def _sync(rng: Random) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _sync(rng: Random) -> dict[str, Any]:
 
 
 def draw(seed: int) -> Options:
-    """Options of a seed."""
+    """Return the options of a seed."""
     drawn = _drawn(seed)
     if seed % SPLITS_FROM < LARGE_FROM:
         return drawn
@@ -123,12 +123,12 @@ def _drawn(seed: int) -> Options:
 
 
 def _suspects(seed: int) -> dict[str, int]:
-    """When a master is missed that something waits for: as soon as may be, or rather late."""
+    """Return when a silent master is suspected: at once, or late."""
     return {"suspect_after_ms": Random(seed * 17 + 11).choice((1, 1, 2_000))}
 
 
 def draw_split(seed: int) -> Options:
-    """Options of a world in which masters are missed soon, and left out; some of them have backups."""
+    """Return options of a world in which masters are soon suspected and excluded; some of them have backups."""
     rng = Random(-seed)
     has_backups = Random(seed * 7 + 1).random() < WITH_BACKUPS
     masters = 3 if has_backups else rng.choices((2, 3, 4, 5), (1, 14, 1, 4))[0]
@@ -141,7 +141,7 @@ def draw_split(seed: int) -> Options:
         workers=tuple(rng.randint(0, most) for _ in range(masters)),
         sync={**drawn.sync, "max_peer_lag_ms": least_ms + rng.choice((0, 500, 2_000)), **_suspects(seed)},
         faults={**drawn.faults, **splitting},
-        # A site that is away for long finds nobody who has the results that it missed, if they are kept for a moment only.
+        # A site that is away for long must find a node with the results that it missed.
         disk=replace(drawn.disk, keep_results=KEEP_RESULTS),
         broken_link=masters >= 3 and not has_backups and rng.random() < 0.05,
         safety_us=rng.randint(4, 12) * SECOND_US,
@@ -154,13 +154,13 @@ def draw_split(seed: int) -> Options:
 
 
 def draw_members(seed: int) -> Options:
-    """Options of a world whose masters change, without backups."""
+    """Return options of a world whose masters change, without backups."""
     rng = Random(seed * 5 + 3)
     drawn = draw_plain(seed)
     masters = rng.choices((1, 2, 3, 4, 5), (2, 3, 10, 3, 2))[0]
     spares = rng.randint(1, max(1, MOST_MASTERS - masters))
     least_ms = 2 * drawn.sync["idle_round_ms"] + drawn.sync["round_timeout_ms"]
-    # Half of the worlds have little trouble, so that much comes of what operators do.
+    # Half of the worlds have few other faults, so that operators' actions succeed often.
     part = rng.choice((0.0, 0.3, 0.5))
     trouble = {kind: mean_us for kind, mean_us in drawn.faults.items() if kind not in {"wipe", "trim"}}
     splitting = {kind: int(FAULTS[kind] * rng.choice((0.5, 1.0, 2.0))) for kind in SPLITTING if rng.random() < part}
@@ -172,13 +172,13 @@ def draw_members(seed: int) -> Options:
     return replace(
         drawn,
         workers=workers,
-        # One site that is there from the beginning has the copy by which all others can be mended.
+        # One site from the beginning has the copy from which all others can be repaired.
         spares=tuple(rng.randint(0, int(any(workers))) for _ in range(spares)),
         sync={**drawn.sync, "max_peer_lag_ms": least_ms + rng.choice((0, 500, 2_000)), **_suspects(seed)},
         faults={**(trouble if part else {}), **splitting, **changing},
         retention=RetentionConfig(),
         disk=replace(drawn.disk, keep_results=KEEP_RESULTS),
-        # One id with two bodies, of which one was lost with a disk, is more than anybody can tell apart.
+        # If one id has two bodies and one was lost with a disk, no node can tell them apart.
         load=replace(drawn.load, conflict=0.0, writes=min(20, drawn.load.writes)),
         broken_link=False,
         safety_us=rng.randint(6, 14) * SECOND_US,
@@ -188,7 +188,7 @@ def draw_members(seed: int) -> Options:
 
 
 def draw_mode(seed: int) -> Options:
-    """Options of a world in which every side of a split goes on, without backups and with the whole log."""
+    """Return options of a world in which every side of a split goes on, without backups and with the whole log."""
     rng = Random(seed * 7 + 5)
     mode = next(name for name, first in reversed(MODES_FROM.items()) if seed >= first)
     drawn = draw_plain(seed)
@@ -199,7 +199,7 @@ def draw_mode(seed: int) -> Options:
     splitting = {kind: int(FAULTS[kind] * rng.choice((0.3, 1.0))) for kind in SPLITTING if rng.random() < 0.6}
     return replace(
         drawn,
-        # A site that lost its copy, and could not keep one, takes that of another site.
+        # A site that lost its copy takes that of another site.
         workers=tuple(rng.randint(1, most) for _ in range(masters)),
         sync={
             **drawn.sync,
@@ -220,13 +220,13 @@ def draw_mode(seed: int) -> Options:
 
 
 def draw_chosen(seed: int) -> Options:
-    """Options of a world in which operators choose another strategy now and then; with ``none`` sites keep contents of their own for good."""
+    """Return options of a world in which operators sometimes change the strategy; with ``none``, sites' contents stay different."""
     rng = Random(seed * 13 + 7)
     drawn = draw_mode(MODES_FROM["smart"] + seed)
     modes = rng.choice((("quorum", "smart"), ("quorum", "simple"), ("quorum", "simple", "smart"), ("quorum", "none")))
     first = rng.choice(modes)
     acknowledge = rng.choice(("all", "majority", "present")) if first == "quorum" else "all"
-    # Half of the worlds have little trouble, so that much comes of what operators do.
+    # Half of the worlds have few other faults, so that operators' actions succeed often.
     part = rng.choice((0.2, 0.4, 1.0, 1.0))
     trouble = {kind: mean_us for kind, mean_us in drawn.faults.items() if rng.random() < part}
     return replace(
@@ -239,7 +239,7 @@ def draw_chosen(seed: int) -> Options:
 
 
 def draw_with_backups(seed: int) -> Options:
-    """Options of a world in which masters have backups and clients run transactions."""
+    """Return options of a world in which masters have backups and clients run transactions."""
     rng = Random(seed)
     masters = rng.choices((1, 2, 3), (55, 35, 10))[0]
     backups = [rng.choices((0, 1, 2, 3), (2, 9, 8, 1))[0] for _ in range(masters)]
@@ -253,7 +253,7 @@ def draw_with_backups(seed: int) -> Options:
         workers=tuple(rng.choices((0, 1, 2), (3, 8, 1))[0] for _ in range(masters)),
         backups=tuple(backups),
         sync_n=sync_n,
-        # A candidate waits a third of this for votes, which have to come and go in it.
+        # A candidate waits a third of this for votes, which must travel both ways in that time.
         fail_over_ms=max(rng.choice((300, 600, 1_500)), wire.delay_us[1] // 100),
         sync_timeout_ms=rng.choice((300, 1_000, 3_000)),
         tx_config={

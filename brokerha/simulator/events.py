@@ -1,8 +1,8 @@
-"""Virtual time: a heap of events, one source of luck, and the story of what happened.
+"""Virtual time: a heap of events, one random generator, and the story of a run.
 
     at(when, what) ---> heap ---> step: the earliest event happens ---> more events
 
-Nothing here knows what the events are about. Equal options give equal runs: what is planned first happens first.
+This module does not know the meaning of events. Equal options give equal runs: simultaneous events happen in planned order.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from brokerha.model.wire.messages import Apply, Bodies, Envelope, Execute, Execu
 from brokerha.simulator.options import Options
 
 KEPT = 40
-"""Lines that are told of a failing run."""
+"""Lines of the story of a failing run."""
 
 Event = tuple[int, str, str, object]
 LOOK_US = 50_000
-"""How often the liveness phase looks whether everything has come together."""
+"""Interval at which the liveness phase checks whether the cluster has converged."""
 LIVENESS_STEPS = 30_000
-"""Steps after which a cluster that has not come together is called stuck, whatever the virtual clock says."""
+"""Steps after which a cluster that has not converged counts as stuck, whatever the virtual clock shows."""
 
 
 class Trace:
-    """Takes events in; knows the digest and the last lines.
+    """Takes events; knows the digest and the last lines.
 
-    The story of a run: one line per event, told only when somebody listens, and a digest of all of it.
+    The story of a run: one line for each event, printed only on request, and a digest of all events.
 
         12.034512 m2  takes     Post #7 from m1 (lsn 3, promise …481, have m1:4 m2:2)
         12.034612 m2  writes    Appended m1[3..4], ClockReserved
         12.034612 m2  sends     Post #9 to m3: lost
 
-    Every event goes into the digest in a few bytes, so that two runs are the same run exactly when their digests are equal. The
-    last events are kept as objects and become text only when a violation has to be told; messages are frozen, so what is
-    printed later is what was sent.
+    Every event adds a few bytes to the digest, so that two runs are the same exactly when their digests are equal. The last events
+    are kept as objects, and become text only for the report of a violation. Messages are frozen, so the text shows them as they
+    were sent.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:
@@ -60,7 +60,7 @@ class Trace:
         self._last: deque[Event] = deque(maxlen=KEPT)
 
     def note(self, now_us: int, node: str, verb: str, what: object = "") -> None:
-        """One event: at a virtual time, at a node or "world", a verb, and an object that `tell` can print."""
+        """Note one event: virtual time, node or "world", a verb, and an object that `tell` can print."""
         self.crc = crc32(b"%d%a%a" % (now_us, node, verb), self.crc)
         event = (now_us, node, verb, what)
         self._last.append(event)
@@ -68,19 +68,19 @@ class Trace:
             self._out.write(line(event) + "\n")
 
     def last_lines(self) -> list[str]:
-        """The last events as text, oldest first."""
+        """Return the last events as text, oldest first."""
         return [line(event) for event in self._last]
 
 
 def line(event: Event) -> str:
-    """One event as text."""
+    """Return one event as text."""
     now_us, node, verb, what = event
     text = what if isinstance(what, str) else tell(what)
     return f"{now_us / 1_000_000:12.6f} {node:<6} {verb:<9} {text}".rstrip()
 
 
 def tell(thing: object) -> str:
-    """A message, record, request or list of them in few words."""
+    """Describe a message, record, request or a list of them in few words."""
     match thing:
         case Envelope():
             return f"{tell(thing.message)} from {thing.sender}.{thing.incarnation}"
@@ -168,12 +168,12 @@ def _range(first: int, count: int) -> str:
 
 
 def _short(timestamp: int) -> str:
-    """Seconds and microseconds within the hour are enough to tell timestamps of one run apart."""
+    """Return seconds and microseconds within a few hours, which distinguish the timestamps of one run."""
     return f"{timestamp // 1_000_000 % 10_000}.{timestamp % 1_000_000:06d}"
 
 
 class Events:
-    """What happens in a world, one event after the other."""
+    """The events of a world, one after the other."""
 
     def __init__(self, options: Options, out: TextIO | None = None) -> None:
         self.options = options
@@ -183,12 +183,12 @@ class Events:
         self.trace = Trace(out)
         self.faults_seen: Counter[str] = Counter()
         self.is_calm = False
-        """Whether faults are over."""
+        """True when faults are over."""
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._event = 0
 
     def at(self, when_us: int, action: Callable[..., None], *arguments: Any) -> None:
-        """Let something happen at a moment; what is planned first happens first."""
+        """Plan an event; of simultaneous events, the one planned first happens first."""
         self._event += 1
         heapq.heappush(self._heap, (when_us, self._event, action, arguments))
 
@@ -197,7 +197,7 @@ class Events:
         action(*arguments)
 
     def run_until(self, when_us: int, steps: int = 1_000_000_000) -> None:
-        """Let everything happen up to a moment, or until so many more turns were taken."""
+        """Run all events up to a moment, or up to ``steps`` more turns."""
         last = self.steps + steps
         while self._heap and self._heap[0][0] <= when_us and self.steps < last:
             self._step()
@@ -205,7 +205,7 @@ class Events:
             self.now_us = max(self.now_us, when_us)
 
     def run_while(self, goes_on: Callable[[], bool], for_us: int, every_us: int = LOOK_US) -> bool:
-        """Let things happen until a question is answered with no, or the time is over; return whether it was answered so."""
+        """Run events until ``goes_on`` returns False, or the time is over; return whether it returned False."""
         end_us = self.now_us + for_us
         last = self.steps + LIVENESS_STEPS
         while goes_on():

@@ -1,10 +1,10 @@
-"""Masters that come and go in a world: who is one now, who waits to be added, and what operators want.
+"""Masters that come and go in a world: current ones, spares, and the wishes of operators.
 
-    spares      nodes that are not started: an operator starts one with an empty journal, and tells some master to add it
-    masters     by the latest epoch that somebody has installed; at first those with which the world begins
-    wanted      what an operator last wanted of each node; said again at the end, until it is so
+    spares      nodes that are not started: an operator starts one with an empty journal, and asks some master to add it
+    masters     those of the latest installed epoch; at first those with which the world begins
+    wanted      an operator's last wish for each node; repeated at the end until it is fulfilled
 
-Whatever an operator is told at a moment may be forgotten by a crash, so they say it again, each time to a master that is there.
+A crash can erase a wish from a master, so operators repeat it, each time to a master that is up.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from brokerha.simulator.processes import Process
 from brokerha.sync.membership import UNDER_WAY, Wish
 
 SAY_AGAIN_US = 1_000_000
-"""How often an operator looks whether it is done."""
+"""Interval at which an operator checks a wish."""
 FORCE_US = 15_000_000
-"""Time after healing in which a change that waits for the one before comes to pass, if it ever does."""
+"""Time after healing within which a change that waits for the one before takes place, if it can."""
 
 
 class Members:
-    """Who belongs to the cluster of a world."""
+    """The members of the cluster of a world."""
 
     def __init__(self, world: Cluster, truth: Truth) -> None:
         self._world = world
@@ -39,7 +39,7 @@ class Members:
         world.waiting.update(spares, (worker.node for worker in world.workers if worker.config.master in spares))
         self.wanted: dict[NodeId, str] = {}
         self._begun_twice: set[NodeId] = set()
-        """Nodes that were emptied while they were to be added."""
+        """Nodes that were emptied during their addition."""
         self._said_us = 0
         self._healed_us: int | None = None
 
@@ -47,39 +47,39 @@ class Members:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the masters of this world stay what they are."""
+        """Whether the masters of this world never change."""
         return not (self._world.waiting or self.wanted)
 
     @property
     def masters(self) -> tuple[NodeId, ...]:
-        """Names of the masters that there are now."""
+        """Names of the current masters."""
         latest = self._truth.latest
         return latest.configuration.masters if latest is not None else self.founders
 
     @property
     def singles(self) -> list[SimMaster]:
-        """Those of them that have no backups."""
+        """The current masters without backups."""
         masters = [self._world.master(node) for node in self.masters]
         return [master for master in masters if isinstance(master, SimMaster)]
 
     def is_current(self, node: NodeId) -> bool:
-        """Whether a node is a master now."""
+        """Tell whether a node is a master now."""
         return node in self.masters
 
-    # ---- what operators do
+    # ---- actions of operators
 
     @property
     def spares(self) -> list[NodeId]:
-        """Nodes that are not started and may become masters."""
+        """Nodes that are not started and can become masters."""
         return sorted(node for node in self._world.waiting if node not in self._truth.master_of)
 
     def choose_copy(self, node: NodeId, worker: NodeId) -> None:
-        """An operator says which copy of a site is right."""
+        """Declare which copy of a site is right."""
         self._truth.chosen.add(node)
         self._world.master(node).command("worker-trust", worker=worker)
 
     def begin_node(self, node: NodeId) -> None:
-        """Start a spare with an empty journal; its file names the masters that there are, and itself."""
+        """Start a spare with an empty journal; its file names the current masters and itself."""
         self._write_file(node)
         for process in self._of_site(node):
             self._world.waiting.discard(process.node)
@@ -92,7 +92,7 @@ class Members:
         master.config = replace(master.config, sync=replace(master.config.sync, members=members))
 
     def _renew_node(self, node: NodeId) -> None:
-        """Begin anew one that was taken out again since, or whose file names masters that are none any more."""
+        """Restart a node that was removed again meanwhile, or whose file names former masters."""
         master = self._world.master(node)
         assert isinstance(master, SimMaster)
         if self.is_out(node):
@@ -103,13 +103,13 @@ class Members:
             master.start()
 
     def is_out(self, node: NodeId) -> bool:
-        """Whether the journal that a node has now is that of a master that was taken out."""
+        """Tell whether the current journal of a node is that of a removed master."""
         master, latest = self._world.master(node), self._truth.latest
         assert isinstance(master, SimMaster)
         return latest is not None and (node, master.journal.state().journal) in latest.configuration.retired
 
     def begun_twice(self, *more: NodeId) -> int:
-        """How many nodes, ``more`` among them, are being added and may be so with a journal that they have no more."""
+        """Count nodes, including ``more``, that can be added with a journal that they have lost."""
         masters = [master for master in self._world.masters if isinstance(master, SimMaster)]
         return sum(m.node in {*self._begun_twice, *more} and not self._is_back(m) for m in masters)
 
@@ -118,7 +118,7 @@ class Members:
         return [*world.master(node).processes, *(w for w in world.workers if w.config.master == node)]
 
     def empty_site(self, node: NodeId) -> None:
-        """A machine is lost: the journal of a master, and the copies of its workers; it is started again later."""
+        """Lose a machine: the journal of a master, and the copies of its workers; it is started again later."""
         world = self._world
         for process in self._of_site(node):
             if process.is_up:
@@ -135,12 +135,12 @@ class Members:
                 worker.empty()
 
     def want(self, kind: str, node: NodeId) -> None:
-        """An operator wants something, and says so for the first time."""
+        """Record an operator's wish, and tell it for the first time."""
         self.wanted[node] = kind
         self.say(kind, node)
 
     def say(self, kind: str, node: NodeId, *, is_forced: bool = False) -> Wish | None:
-        """Tell one of the masters; None when there is nobody, or it cannot be done now."""
+        """Tell a wish to one of the masters; None when none is available, or it cannot be fulfilled now."""
         world = self._world
         able = [m for m in self.singles if m.node != node and m.is_up and not m.runner.failure]
         if not able:
@@ -157,10 +157,10 @@ class Members:
         master.wake()
         return wish
 
-    # ---- coming together
+    # ---- convergence
 
     def settle(self) -> None:
-        """Say again what is not done; replace a master that lost its disk."""
+        """Repeat unfulfilled wishes; replace a master that lost its disk."""
         world = self._world
         if self.is_fixed or world.now_us - self._said_us < SAY_AGAIN_US:
             return
@@ -173,12 +173,12 @@ class Members:
             wish = self.say(kind, node)
             is_stuck = wish is not None and wish.state == UNDER_WAY and "not established" in wish.stage
             if is_stuck and kind == REMOVE and world.now_us - self._healed_us > FORCE_US:
-                # Of the masters before the last change too many are gone for good.
+                # Too many of the masters before the last change are gone for good.
                 self.say(kind, node, is_forced=True)
             return
 
     def _undone(self) -> list[tuple[str, NodeId]]:
-        """What is to be said: to take out who lost its disk, then what was wanted."""
+        """Return the wishes to tell: first removal of masters that lost their disks, then operators' wishes."""
         masters = self.masters
         undone = [(REMOVE, master.node) for master in self.singles if master.is_wiped and not self._is_back(master)]
         for node, kind in sorted(self.wanted.items()):
@@ -189,12 +189,12 @@ class Members:
         return undone
 
     def _is_back(self, master: SimMaster) -> bool:
-        """Whether an epoch names the journal with which it began anew."""
+        """Tell whether an epoch names the new journal of a master."""
         latest = self._truth.latest
         return latest is not None and latest.configuration.journals.get(master.node) == master.journal.state().journal
 
     def missing(self) -> str:
-        """What is not as it is wanted; empty when all is."""
+        """Return which wish is not fulfilled; empty when all are."""
         undone = self._undone()
         if undone:
             return f"{undone[0][0]} {undone[0][1]} is not done"
@@ -205,7 +205,7 @@ class Members:
         return ""
 
     def _is_unaware(self, node: NodeId, journal: str) -> bool:
-        """Whether one that was taken out takes itself for a master, although it could hear better."""
+        """Tell whether a removed node believes that it is a master although it could have heard better."""
         master = self._world.master(node)
         if not isinstance(master, SimMaster) or master.journal.state().journal != journal:
             return False

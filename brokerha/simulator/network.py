@@ -2,8 +2,8 @@
 
     process.transport.send  ->  Network.carry  ->  (lost | delayed | twice | held back)  ->  process.deliver
 
-A cut loses what is sent while it lasts; a clog holds it back and lets all of it go when it ends, which is what a stalled
-connection does. Both are counted per direction, so that faults may overlap and end in any order.
+A cut loses messages sent during it. A clog holds them back and delivers all at its end, like a stalled connection. Both are counted
+for each direction, so that faults can overlap and end in any order.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class Network:
         self._world = world
         self._tx_queues = tx_queues
         self._nodes = nodes
-        """All that may be reached; known when the first message flies."""
+        """All nodes that can be reached; complete when the first message is sent."""
         self._wire = world.options.wire
         self._is_calm = not (self._wire.loss or self._wire.duplication or self._wire.spike)
         self._cuts: Counter[Direction] = Counter()
         self._clogs: Counter[Direction] = Counter()
         self._held: dict[Direction, list[tuple[Envelope, str]]] = {}
-        """Each with the queue of a transaction that it is for, or none."""
+        """Each with the transaction queue that it is for, or none."""
         self._arrival_us: dict[Direction, int] = {}
         self.sieve: Callable[[NodeId, Outgoing], bool] = lambda _sender, _outgoing: False
-        """What a scenario wants to be lost; nothing without it."""
+        """Messages that a scenario loses; by default none."""
         self._healed = 0
-        """Grows with each general healing: a fault that began before ends without effect."""
+        """Grows with each general healing: earlier faults then end without effect."""
 
     def carry(self, sender: Node, outgoing: Outgoing, after_us: int) -> None:
-        """Take a message over; it leaves its sender ``after_us`` from now."""
+        """Take a message over; it leaves its sender after ``after_us``."""
         world = self._world
         direction = (sender.node, outgoing.to)
         if self._cuts[direction] > 0 or self.sieve(sender.node, outgoing):
@@ -61,7 +61,7 @@ class Network:
         self._fly(direction, envelope, after_us, outgoing.queue)
 
     def _spoilt(self, message: Message) -> Message:
-        """A chunk now and then with a bit flipped: the wire has checks of its own, and they are not enough."""
+        """Sometimes flip a bit of a chunk: the wire's own checks do not find every error."""
         world = self._world
         if not isinstance(message, Chunk) or not message.data or world.is_calm:
             return message
@@ -73,7 +73,7 @@ class Network:
         return replace(message, data=bytes(data))
 
     def _enveloped(self, sender: Node, outgoing: Outgoing, message: Message) -> Envelope:
-        """As a transport does it: a process that speaks for a master says which one it is."""
+        """Wrap a message as a transport does: a process that speaks for a master names itself."""
         name, incarnation, process = sender.node, sender.incarnation, ""
         if outgoing.sender:
             name, incarnation, process = outgoing.sender, outgoing.incarnation, sender.node
@@ -104,7 +104,7 @@ class Network:
             self._arrival_us[direction] = at_us
         receiver = self._nodes.get(direction[1])
         if receiver is None:
-            return  # Nobody of this name was ever there: no queue takes it.
+            return  # No node of this name ever existed, so no queue takes it.
         for copy in range(copies):
             copy_us = at_us + copy * int(rng.random() * 4 * high)
             if queue:
@@ -115,7 +115,7 @@ class Network:
     # ---- faults
 
     def cut(self, directions: Sequence[Direction], for_us: int) -> None:
-        """Lose everything that is sent in these directions for a while."""
+        """Lose all messages in these directions for a while."""
         self._cuts.update(directions)
         self._world.at(self._world.now_us + for_us, self._mend, self._healed, directions)
 
@@ -124,7 +124,7 @@ class Network:
             self.mend(directions)
 
     def cut_for_ever(self, directions: Sequence[Direction]) -> None:
-        """Lose everything in these directions from now on, until `mend` or `heal`."""
+        """Lose all messages in these directions until `mend` or `heal`."""
         self._cuts.update(directions)
 
     def mend(self, directions: Sequence[Direction]) -> None:
@@ -133,7 +133,7 @@ class Network:
         self._world.trace.note(self._world.now_us, "world", "mends", _names(directions))
 
     def clog(self, direction: Direction, for_us: int) -> None:
-        """Hold back everything that is sent in this direction for a while."""
+        """Hold back all messages in this direction for a while."""
         self._clogs[direction] += 1
         self._world.at(self._world.now_us + for_us, self._unclog, self._healed, direction)
 
@@ -159,7 +159,7 @@ class Network:
 
 
 def both_ways(pairs: Iterable[Direction]) -> list[Direction]:
-    """These directions and their opposites."""
+    """Return these directions and their opposites."""
     return [way for one, other in pairs for way in ((one, other), (other, one))]
 
 

@@ -1,9 +1,9 @@
-"""Masters of one process, and workers: the shipped runners, each in a process that may die at any moment.
+"""Masters of one process, and workers: the shipped runners, each in a process that can die at any moment.
 
 Masters of several processes are in backups.py.
 
     SimMaster   a MasterRunner over a simulated journal
-    SimWorker   a WorkerRunner over the store of workers (copies.py); SimDoor carries its decisions out
+    SimWorker   a WorkerRunner over the store of workers (copies.py); SimDoor runs its decisions
 """
 
 from __future__ import annotations
@@ -49,46 +49,46 @@ from brokerha.simulator.processes import Crashed, Process, Surroundings, Watcher
 
 
 class NodeWatcher(Watcher, Protocol):
-    """Who checks what masters and workers do."""
+    """Checks masters and workers."""
 
     def on_start(self, node: NodeId, journal: Log) -> None:
-        """A master begins from its journal."""
+        """Called when a master starts from its journal."""
 
     def on_taken(self, node: NodeId, envelopes: Sequence[Envelope]) -> None:
-        """A master takes messages in."""
+        """Called when a master takes messages in."""
 
     def after_turn(self, master: SimMaster) -> None:
-        """A master has had a turn."""
+        """Called after a turn of a master."""
 
     def on_reply(self, node: NodeId, reply: Reply) -> None:
-        """A client gets its answer."""
+        """Called when a client gets its answer."""
 
     def on_wipe(self, node: NodeId) -> None:
-        """A master lost its data directory."""
+        """Called when a master has lost its data directory."""
 
     def on_worker_start(self, node: NodeId, copy: SimCopy) -> None:
-        """A worker begins from its copy."""
+        """Called when a worker starts from its copy."""
 
     def after_worker_turn(self, worker: SimWorker, taken: Sequence[Envelope]) -> None:
-        """A worker has had a turn."""
+        """Called after a turn of a worker."""
 
     def on_emptied(self, node: NodeId) -> None:
-        """A worker lost its data."""
+        """Called when a worker has lost its data."""
 
     def on_detected(self, node: NodeId) -> None:
-        """A worker is told that its copy is damaged."""
+        """Called when a worker learns that its copy is damaged."""
 
     def on_decision(self, node: NodeId, decision: Decision) -> None:
-        """A worker hands something to its store."""
+        """Called when a worker gives a decision to its store."""
 
     def on_store(self, node: NodeId, copy: SimCopy, answer: StoreDone | StoreFailed) -> None:
-        """A store did what it was told."""
+        """Called when a store has finished a decision."""
 
     def on_copy(self, node: NodeId, copy: SimCopy, decision: Decision) -> None:
-        """Something was done with a copy as a whole."""
+        """Called when a decision about a whole copy was carried out."""
 
     def on_loaded(self, process: SimWorker, copy: SimCopy) -> None:
-        """A worker replaced its copy by a snapshot."""
+        """Called when a worker has replaced its copy by a snapshot."""
 
 
 ReplyT_contra = TypeVar("ReplyT_contra", contravariant=True)
@@ -98,14 +98,14 @@ class Callers(Protocol[ReplyT_contra]):
     """Clients that wait for a process."""
 
     def on_reply(self, node: NodeId, reply: ReplyT_contra) -> None:
-        """One of them is answered."""
+        """Called when one of them is answered."""
 
     def on_death(self, node: NodeId) -> None:
-        """Their connections break."""
+        """Called when their connections break."""
 
 
 class NodeSurroundings(Surroundings):
-    """The world as masters and workers know it."""
+    """The world as seen by masters and workers."""
 
     checkers: NodeWatcher
     clients: Callers[Reply]
@@ -114,7 +114,7 @@ class NodeSurroundings(Surroundings):
     def __init__(self, options: Options, out: TextIO | None = None) -> None:
         super().__init__(options, out)
         self.home = Home()
-        """Where the files of workers lie; whoever made the world closes it."""
+        """Folder of the workers' files; the creator of the world closes it."""
 
 
 class SimMaster(Process):
@@ -133,12 +133,12 @@ class SimMaster(Process):
 
     @property
     def processes(self) -> list[SimMaster]:
-        """Itself alone."""
+        """Its only process: itself."""
         return [self]
 
     @property
     def acting(self) -> list[SimMaster]:
-        """Itself while it lives."""
+        """Itself while it is up."""
         return [self] if self.is_up else []
 
     @property
@@ -147,12 +147,12 @@ class SimMaster(Process):
         return self.runner
 
     def submit(self, submit: Submit | TxCommand) -> None:
-        """A client hands in a write or a step of a transaction; the process has to be up."""
+        """Take a write or a transaction step from a client; the process must be up."""
         self._submits.append(submit)
         self.wake()
 
     def command(self, name: str, **arguments: object) -> dict[str, object] | None:
-        """An operator's command; None when it is refused or the master cannot take it now."""
+        """Run an operator's command; None when it is refused or the master cannot take it now."""
         return command(self, self.runner, name, arguments) if self.is_up else None
 
     def _open(self) -> None:
@@ -193,7 +193,7 @@ class SimMaster(Process):
         self.world.tx_clients.on_reply(self.node, reply)
 
     def die(self) -> None:
-        """Lose the process; clients that waited for it see their connections break."""
+        """Kill the process; connections of waiting clients break."""
         super().die()
         self._submits = []
         self.journal = self.journal.survivor()
@@ -202,17 +202,17 @@ class SimMaster(Process):
         self.world.tx_clients.on_death(self.node)
 
     def stop(self) -> None:
-        """End in order, or die on the way."""
+        """Stop in order, or die while stopping."""
         with suppress(Crashed):
             self.runner.leave()
         self.die()
 
     def mend(self) -> None:
-        """Its disk fails no more."""
+        """Repair its disk."""
         self.journal.disk.sync_fails = 0.0
 
     def wipe(self) -> None:
-        """Lose the data directory while the process is down."""
+        """Lose the data directory of the stopped process."""
         self.is_wiped = True
         self.journal = sim_journal(
             self.node,
@@ -237,7 +237,7 @@ class SimWorker(Process):
         self._keep_results = keep_results
         self.copy = self._opened()
         self.is_damaged = False
-        """Whether its data was changed behind its back."""
+        """Whether its data was changed without its knowledge."""
 
     def _new_journal(self) -> str:
         self._copies += 1
@@ -258,7 +258,7 @@ class SimWorker(Process):
         return home.open[self.node]
 
     def _crash_point(self, _step: str) -> None:
-        # What an operator does to the files of one that is down is no point at which it could die.
+        # Operators' actions on the files of a stopped process are no crash points.
         if self.aim is not None and self.is_up:
             self.reach("within the store", ())
 
@@ -279,19 +279,19 @@ class SimWorker(Process):
         return self.runner.wait_ms()
 
     def die(self) -> None:
-        """Lose the process; the copy keeps what it committed."""
+        """Kill the process; the copy keeps its commits."""
         super().die()
         self.copy.crash()
         self.copy = self._opened(self.copy)
 
     def stop(self) -> None:
-        """End in order, or die on the way."""
+        """Stop in order, or die while stopping."""
         with suppress(Crashed):
             self.runner.leave()
         self.die()
 
     def empty(self) -> None:
-        """Lose all data while the process is down."""
+        """Lose all data of the stopped process."""
         self.copy.crash()
         empty(self.copy.home)
         self.copy = self._opened()
@@ -299,7 +299,7 @@ class SimWorker(Process):
         self.world.checkers.on_emptied(self.node)
 
     def spoil(self) -> None:
-        """Make the copy one that cannot be opened any more, while the process is down: it is moved aside."""
+        """Make the copy of the stopped process unreadable: it is moved aside."""
         self.copy.crash()
         spoil(self.copy.home)
         self.copy = self._opened()
@@ -307,7 +307,7 @@ class SimWorker(Process):
         self.world.checkers.on_emptied(self.node)
 
     def damage(self) -> None:
-        """Change data behind the back of the fingerprint: something that no client ever writes."""
+        """Change data without changing the fingerprint: insert a key that no client writes."""
         self.copy.damage(Put("put", "foreign", b"%d" % self.world.now_us, b"x"))
         self.is_damaged = True
 
@@ -319,11 +319,11 @@ class SimWorker(Process):
             self.world.at(self.world.now_us + every_us, self._scrub, self.life)
 
     def scrub_soon(self) -> None:
-        """Look at a copy that was just loaded or given: its source may not know that it is damaged."""
+        """Scrub a copy that was just loaded or given: its source can be damaged without knowing it."""
         self.world.at(self.world.now_us + self.write_us(), self._look, self.life)
 
     def _scrub(self, life: int) -> None:
-        """Look at all data now and then, as the background scrub does."""
+        """Scrub all data at intervals, like the background scrub."""
         if life == self.life:
             self._plan_scrub()
             self._look(life)
@@ -340,7 +340,7 @@ class SimWorker(Process):
 
 
 def refused_by_full_disk(process: Process, decision: CopyDecision) -> CopyAnswer | None:
-    """What a full disk says to a decision that writes a copy; None to all others, and while there is room."""
+    """Return a full disk's answer to a decision that writes a copy; None for other decisions, or with free space."""
     if not process.is_disk_full:
         return None
     if isinstance(decision, MakeSnapshot):
@@ -349,17 +349,17 @@ def refused_by_full_disk(process: Process, decision: CopyDecision) -> CopyAnswer
 
 
 class SimDoor:
-    """`StoreDoor` of a simulated worker: one decision at a time that writes the store, others beside it in their order."""
+    """`StoreDoor` of a simulated worker: runs one decision at a time that writes the store, and others concurrently in order."""
 
     def __init__(self, process: SimWorker, copy: SimCopy) -> None:
         self.copy = copy
         self._process = process
         self._answers: list[StoreAnswer] = []
         self._free_us = 0
-        """When the work beside the store is done that was begun so far."""
+        """Time at which the started work beside the store is done."""
 
     def begin(self, decision: Decision) -> None:
-        """Start carrying a decision out."""
+        """Start a decision."""
         process = self._process
         process.world.checkers.on_decision(process.node, decision)
         process.world.trace.note(process.world.now_us, process.node, "begins", type(decision).__name__)
@@ -415,6 +415,6 @@ class SimDoor:
         return answer
 
     def finished(self) -> list[StoreAnswer]:
-        """Answers that came since the last call."""
+        """Return the answers since the last call."""
         answers, self._answers = self._answers, []
         return answers

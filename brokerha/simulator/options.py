@@ -1,9 +1,9 @@
-"""What one seed draws before it begins: the shape of the cluster, its settings, the faults that are on, and the workload.
+"""Options that a seed draws before a run: the shape of the cluster, its settings, its faults, and the workload.
 
-Swarm: each seed switches every kind of fault on or off and draws how strong it is. A run in which everything happens at once
-mostly explores the one state in which nothing works; leaving kinds out reaches the others.
+Swarm testing: each seed switches every kind of fault on or off and draws its strength. A run with all faults at once mostly
+explores the one state in which nothing works; leaving kinds out reaches other states.
 
-Options are data without behaviour, so that a scenario writes its own and a failing seed prints them.
+Options are data without behaviour, so that a scenario can write its own and a failing seed can print them.
 """
 
 from __future__ import annotations
@@ -25,95 +25,95 @@ KEEP_RESULTS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """How messages travel when nothing is broken."""
+    """Behaviour of the wire without faults."""
 
     delay_us: tuple[int, int] = (300, 1_500)
     loss: float = 0.0
     duplication: float = 0.0
     spike: float = 0.0
-    """Part of the messages that takes far longer than the others, and so is overtaken."""
+    """Share of messages that take far longer, and so are overtaken."""
     spike_us: int = 300_000
     is_ordered: bool = True
     """Whether messages of one link keep their order, as with one queue and one consumer."""
     is_encoded: bool = False
-    """Whether messages go through bytes and back, as in production; it costs time."""
+    """Whether messages are encoded and decoded, as in production, which costs time."""
     bad_chunk: float = 0.0
-    """Part of the chunks of snapshots that arrives with a bit flipped."""
+    """Share of snapshot chunks that arrive with a flipped bit."""
     keeps_for_dead: bool = False
-    """Whether what comes for a dead node waits for its return, as a queue of the broker does."""
+    """Whether messages for a dead node wait for its return, as in a queue of the broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """How long an fsync takes."""
+    """Durations of an fsync, and sizes."""
 
     write_us: tuple[int, int] = (100, 500)
     slow_us: tuple[int, int] = (100_000, 2_000_000)
-    """While it is slow."""
+    """While the disk is slow."""
     chunk_bytes: int = 16_384
     """Size of the chunks of a snapshot."""
     journal_chunk_bytes: int = 4_096
     """Size of the chunks of a journal's snapshot."""
     keep_results: int = KEEP_RESULTS
-    """Lines of the log that a worker keeps."""
+    """Log lines that a worker keeps."""
     sync_fails: float = 0.0
     """Chance that a sync of a journal fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What clients do."""
+    """Workload of the clients."""
 
     writes: int = 30
     burst: int = 1
     gap_us: int = 50_000
     """Mean time between two bursts."""
     twice: float = 0.0
-    """Part of the writes that is handed to two masters under one id."""
+    """Share of the writes that are given to two masters under one id."""
     conflict: float = 0.0
-    """Part of the writes whose id somebody else uses for other operations."""
+    """Share of the writes whose id another client uses for other operations."""
     timeout_ms: tuple[int, int] = (500, 5_000)
     keys: int = 5
     large: int = 0
-    """Large transactions beside them."""
+    """Number of large transactions."""
 
 
 @dataclass(frozen=True, slots=True)
 class TxLoad:
-    """What clients of transactions do; the parts are of all transactions."""
+    """Workload of the clients of transactions; shares are of all transactions."""
 
     runs: int = 0
     gap_us: int = 200_000
-    """Mean time between two that begin."""
+    """Mean time between two beginnings."""
     tokens: int = 5
-    """In the bank."""
+    """Number of tokens in the bank."""
     two_phase: float = 0.3
-    """Part that a coordinator prepares and decides."""
+    """Share that a coordinator prepares and decides."""
     rolled_back: float = 0.15
     abandoned: float = 0.1
     again: float = 0.2
-    """Part of the steps that is sent twice."""
+    """Share of the steps that are sent twice."""
     coordinator_dies: float = 0.4
-    """Part of the coordinators that dies between prepare and decision, and recovers."""
+    """Share of the coordinators that die between prepare and decision, and recover."""
     by_hand: float = 0.1
-    """Part of the prepared ones that an operator decides as well."""
+    """Share of the prepared ones that an operator also decides."""
     timeout_ms: int = 2_000
-    """Time after which an open one that nobody touches is rolled back."""
+    """Idle time after which an open transaction is rolled back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Everything that a world is built from."""
+    """All options of a world."""
 
     seed: int = 0
     workers: tuple[int, ...] = (1, 1, 1)
-    """Workers of each master, so its length is the number of masters."""
+    """Number of workers of each master; its length is the number of masters."""
     spares: tuple[int, ...] = ()
-    """Workers of each node that may become a master later."""
+    """Number of workers of each node that can become a master later."""
     backups: tuple[int, ...] = ()
-    """Backups of each master; none without it."""
+    """Number of backups of each master; empty: none."""
     sync_n: tuple[int, ...] = ()
-    """How many of them must hold what is told."""
+    """How many of them must hold a write before it is told."""
     journal_feed: dict[str, Any] = field(default_factory=dict)
     """Settings of `JournalFeedConfig` that differ from the defaults."""
     journal_follower: dict[str, Any] = field(default_factory=dict)
@@ -128,41 +128,41 @@ class Options:
     feed: dict[str, Any] = field(default_factory=dict)
     worker: dict[str, Any] = field(default_factory=dict)
     late: bool = False
-    """Whether the workers of the last master are added to it while the world runs; it begins without any."""
+    """Whether the workers of the last master are added during the run; it begins without any."""
     dedicated_probe: bool = False
-    """Whether the first worker of each site executes whenever it can."""
+    """Whether the first worker of each site is its dedicated probe."""
     retention: RetentionConfig = field(default_factory=RetentionConfig)
-    """Of all masters but the one of the anchor, whose log has to reach back to it."""
+    """For all masters except that of the anchor, whose log must reach back to its start."""
     accept_limit: int = 100_000
     apply_limit: int = 1_000_000
     wire: Wire = field(default_factory=Wire)
     disk: Disk = field(default_factory=Disk)
     load: Load = field(default_factory=Load)
     skew_us: int = 0
-    """Wall clocks differ from the true time by up to this much."""
+    """Largest difference of wall clocks from the true time."""
     drift: float = 0.0
-    """Wall clocks run fast or slow by up to this part."""
+    """Largest drift of wall clocks, as a fraction."""
     faults: dict[str, int] = field(default_factory=dict)
-    """Kinds that happen by themselves, with the mean time between two of them in microseconds."""
+    """Kinds of spontaneous faults, with the mean time between two of each in microseconds."""
     safety_us: int = 10 * SECOND_US
     safety_steps: int = 1_000
     liveness_us: int = 60 * SECOND_US
     scrub_us: int = 2 * SECOND_US
-    """How often workers look at all their data; 0 for never."""
+    """Interval at which workers scrub all their data; 0 for never."""
     broken_link: bool = False
-    """Whether one link of the masters stays cut for ever, liveness phase included: the others have to pass things on."""
+    """Whether one link of the masters stays cut for ever, also in the liveness phase: the others must pass messages on."""
     modes: tuple[str, ...] = ()
-    """Strategies of split recovery of which operators choose one after the other; empty where that of the files stays."""
+    """Strategies of split recovery that operators choose in turn; empty: that of the files stays."""
     looks_on: bool = False
-    """Whether the run goes on for a few idle rounds at the end, to see that idle masters are quiet."""
+    """Whether the run continues for a few idle rounds at the end, to check that idle masters are quiet."""
 
     @property
     def wipes(self) -> bool:
-        """Whether a data directory is lost; then nothing is demanded of that node but that it does no harm."""
+        """Whether a data directory gets lost; its node then only must do no harm."""
         return "wipe" in self.faults
 
     def words(self) -> str:
-        """One line: what differs from the defaults."""
+        """Return one line with the differences from the defaults."""
         usual = Options()
         parts = [f"masters={len(self.workers)}", f"workers={','.join(map(str, self.workers))}"]
         if self.spares:
@@ -223,20 +223,20 @@ FAULTS = {
     "remove worker": 5 * SECOND_US,
     "cut workers": 2 * SECOND_US,
 }
-"""Faults that happen at a moment, with the usual mean time between two of a kind."""
+"""Faults at single moments, with the usual mean time between two of a kind."""
 
 
 RETENTIONS: tuple[dict[str, int], ...] = ({}, {}, {"max_size": 4, "slack": 1}, {"max_size": 2, "hard_limit": 6})
-"""How much of the log is kept, as a seed draws it."""
+"""Choices for the retention of the log."""
 
 
 def draw_plain(seed: int) -> Options:
-    """Options of a world of masters without backups and of single writes."""
+    """Return options of a world of masters without backups and of single writes."""
     rng = Random(seed)
     masters = rng.choices((1, 2, 3, 5), (4, 11, 75, 10))[0]
     most = rng.choice((1, 2, 2, 3)) if masters <= 3 else 1
     feed, worker = feed_settings(rng), worker_settings(rng)
-    # A worker that keeps less than it is sent drops the rest each time, which is right but takes for ever.
+    # A worker with a smaller backlog drops the rest each time, which is correct but takes for ever.
     feed["window"] = min(feed["window"], worker["backlog"])
     options = Options(
         seed=seed,
@@ -262,7 +262,7 @@ def draw_plain(seed: int) -> Options:
     if masters > 1 and rng.random() < 0.06:
         options = replace(options, faults={**options.faults, "wipe": 3 * SECOND_US})
     if masters > 1 and Random(11 * seed + 3).random() < 0.4:
-        # Drawn apart, so that everything else of a seed stays what it was.
+        # Drawn separately, so that the other options of a seed do not change.
         options = replace(options, faults={**options.faults, "lose power": SECOND_US // 2})
     # The first worker of the world is the anchor, and belongs to its site from the beginning.
     if sum(options.workers[:-1]) and options.workers[-1] and rng.random() < 0.15:
@@ -271,7 +271,7 @@ def draw_plain(seed: int) -> Options:
 
 
 def sync_settings(rng: Random) -> dict[str, Any]:
-    """Settings of `SyncConfig`."""
+    """Draw settings of `SyncConfig`."""
     return {
         "acknowledge": rng.choice(("all", "all", "majority", "present")),
         "round_timeout_ms": rng.choice((100, 500)),
@@ -287,7 +287,7 @@ def sync_settings(rng: Random) -> dict[str, Any]:
 
 
 def feed_settings(rng: Random) -> dict[str, Any]:
-    """Settings of `FeedConfig`."""
+    """Draw settings of `FeedConfig`."""
     return {
         "window": rng.choice((1, 3, 10, 4_000)),
         "message_items": rng.choice((1, 2, 1_000)),
@@ -301,7 +301,7 @@ def feed_settings(rng: Random) -> dict[str, Any]:
 
 
 def worker_settings(rng: Random) -> dict[str, Any]:
-    """Settings of `WorkerConfig`."""
+    """Draw settings of `WorkerConfig`."""
     window = rng.choice((1, 4, 16))
     return {
         "heartbeat_ms": rng.choice((300, 1_000)),
@@ -318,7 +318,7 @@ def worker_settings(rng: Random) -> dict[str, Any]:
             bad_chunks=rng.choice((3, 20)),
         ),
         "offer": OfferConfig(
-            # A source that drops what it is asked for is right, but slow.
+            # A source that drops requests is correct, but slow.
             snapshots=rng.choice((1, 2)),
             reading=rng.choice((window, 64)),
             keep_ms=rng.choice((2_000, 6_000)),
@@ -327,19 +327,19 @@ def worker_settings(rng: Random) -> dict[str, Any]:
 
 
 def disk_of(rng: Random, window: int, seed: int) -> Disk:
-    """How disks are."""
+    """Draw the behaviour of disks."""
     return Disk(
         write_us=rng.choice(((50, 100), (100, 1_000), (2_000, 20_000))),
         chunk_bytes=rng.choice((8_192, 16_384, 65_536)),
-        # What was sent and not confirmed has to be answered again: less than that nobody keeps.
+        # Unconfirmed results must be answered again, so no worker keeps fewer.
         keep_results=rng.choice((4 * window, KEEP_RESULTS)),
-        # Drawn apart, so that the seeds stay what they are.
+        # Drawn separately, so that the other options of a seed do not change.
         sync_fails=Random(seed * 11 + 3).choice((0.0, 0.0, 0.002, 0.01)),
     )
 
 
 def wire_of(rng: Random) -> Wire:
-    """How the wire is."""
+    """Draw the behaviour of the wire."""
     slow = rng.choice((300, 300, 2_000, 20_000))
     return Wire(
         delay_us=(slow, slow * rng.choice((1, 2, 10))),
@@ -355,7 +355,7 @@ def wire_of(rng: Random) -> Wire:
 
 
 def load_of(rng: Random) -> Load:
-    """What clients do."""
+    """Draw the workload of clients."""
     burst = rng.choice((1, 1, 3, 12))
     return Load(
         writes=rng.choice((8, 20, 40)),
@@ -369,12 +369,12 @@ def load_of(rng: Random) -> Load:
 
 
 def settings_of(seed: int) -> dict[str, int]:
-    """How often an operator changes a setting; drawn apart, so that the seeds stay what they are."""
+    """Draw how often an operator changes a setting; separately, so that the other options of a seed do not change."""
     return {"change setting": SECOND_US // 2} if Random(seed * 13 + 5).random() < 0.2 else {}
 
 
 def faults_of(rng: Random) -> dict[str, int]:
-    """Kinds of faults that are on, and how often each strikes."""
+    """Draw the kinds of faults, and how often each strikes."""
     part = rng.choice((0.1, 0.3, 0.6))
     strength = rng.choice((0.3, 1.0, 3.0))
     return {kind: int(mean_us * strength) for kind, mean_us in FAULTS.items() if rng.random() < part}

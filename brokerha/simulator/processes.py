@@ -1,10 +1,10 @@
-"""What all simulated processes have in common: a virtual clock, disk and wire, turns that take time, death and birth.
+"""Common parts of all simulated processes: a virtual clock, disk and wire, turns that take time, death and birth.
 
     deliver, submit ---> inbox ---> turn (MasterRunner.turn / WorkerRunner.turn) ---> next turn when the runner says
 
-A turn takes virtual time: writing costs what the disk costs, and what comes in meanwhile is taken by the next turn. A crash
-loses everything that is not in the journal or the store; `start` builds the process anew from them. What a process does with its
-turns is said in nodes.py and backups.py.
+A turn takes virtual time: a write takes the time of the disk, and messages that arrive meanwhile wait for the next turn. A crash
+loses everything outside the journal or the store; `start` rebuilds the process from them. The work of a turn is in nodes.py and
+backups.py.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from brokerha.simulator.tx_queues import TxQueues
 RESTART_US = (1_000, 3_000_000)
 """How long a dead process stays away."""
 LOOK_US = 2_000
-"""From a question to the broker to its answer."""
+"""Time from a question to the broker to its answer."""
 TURN_US = 20
-"""Least time that a turn takes: that of a quick processor, which has nothing else to do."""
+"""Least time of a turn: that of a quick, otherwise idle processor."""
 MAIL_LIMIT = 1000
 """Messages that a broker's queue keeps for a dead node."""
 
 
 class Crashed(BaseException):
-    """The process dies here; raised through the shipped code, which must not catch it."""
+    """Kills the process at this point; raised through the shipped code, which must not catch it."""
 
 
 @dataclass(slots=True)
 class Aim:
-    """Where a process is to die: at the named point, when something of this kind is at hand, after so many times."""
+    """Where a process must die: at the named point, with an object of this kind at hand, after ``countdown`` times."""
 
     point: str
     kind: type | None
@@ -50,36 +50,36 @@ class Aim:
 
 
 class Watcher(Protocol):
-    """Who checks what processes do."""
+    """Checks processes."""
 
     def look_in_full(self, steps: int) -> None:
-        """So many turns were taken in this world."""
+        """Called after this many turns in the world."""
 
     def on_message(self, process: Process, outgoing: Outgoing) -> None:
-        """A message leaves its sender."""
+        """Called when a message leaves its sender."""
 
     def on_durable(self, process: Process, records: Sequence[Record], numbers: Sequence[int]) -> None:
-        """These records are durable now; with ``numbers`` they are those of another process."""
+        """Called when these records are durable; with ``numbers`` they come from another process."""
 
     def on_deferred(self, process: Process, records: Sequence[Record]) -> None:
-        """These records are read from now on, and may be lost."""
+        """Called when these records can be read, but can still be lost."""
 
     def on_lost(self, process: Process) -> None:
-        """What waited is lost."""
+        """Called when the deferred records are lost."""
 
     def on_promise(self, process: Process, view: int) -> None:
-        """A process promised to a view."""
+        """Called when a process has promised to a view."""
 
 
 class Fate(Protocol):
-    """Who decides what goes wrong."""
+    """Decides which faults happen."""
 
     def on_deferred(self, process: Process) -> None:
-        """A process has something that only its memory holds."""
+        """Called when only the memory of a process holds some records."""
 
 
 class Surroundings(Events):
-    """The world as a process knows it: time, the wire, the others by their names, and who looks on."""
+    """The world as seen by a process: time, the wire, the other processes by name, and the checkers."""
 
     checkers: Watcher
     faults: Fate
@@ -96,7 +96,7 @@ class Surroundings(Events):
         self.network = Network(self, self.tx_queues, self.processes)
 
     def plan_restart(self, process: Process) -> None:
-        """Let a dead process come back after a while."""
+        """Restart a dead process after a while."""
         self.at(self.now_us + self.rng.randint(*RESTART_US), self._restart, process)
 
     def _restart(self, process: Process) -> None:
@@ -105,7 +105,7 @@ class Surroundings(Events):
 
 
 class Process:
-    """What masters and workers have in common."""
+    """Common part of masters and workers."""
 
     def __init__(self, world: Surroundings, node: NodeId, clock: SimClock) -> None:
         self.world = world
@@ -114,24 +114,24 @@ class Process:
         self.transport = SimTransport(self)
         self.is_up = False
         self.life = 0
-        """Grows with each start and each death: what was meant for an earlier life does not happen."""
+        """Grows with each start and each death: events of an earlier life do not happen."""
         self.incarnation = 0
         self.aim: Aim | None = None
         self.is_disk_slow = False
         self.is_disk_full = False
         self.turn_us = TURN_US
-        """Virtual time that each turn takes beside what it writes."""
+        """Virtual time of each turn in addition to its writes."""
         self.spent_us = 0
-        """Virtual time that the turn has taken so far."""
+        """Virtual time of the turn so far."""
         self.frozen_until_us = 0
         self._busy_until_us = 0
         self._turn_at_us: int | None = None
         self._mail: list[Envelope] = []
 
-    # ---- what comes in
+    # ---- input
 
     def deliver(self, envelope: Envelope) -> None:
-        """A message arrives."""
+        """Receive a message."""
         if self.is_up:
             self.transport.inbox.append(envelope)
             self.wake()
@@ -139,7 +139,7 @@ class Process:
             self._mail.append(envelope)
 
     def wake(self) -> None:
-        """Have a turn as soon as the last one is over."""
+        """Plan a turn as soon as the last one is over."""
         self._plan(max(self.world.now_us, self._busy_until_us))
 
     def _plan(self, at_us: int) -> None:
@@ -149,13 +149,13 @@ class Process:
             self.world.at(at_us, self._turn, self.life, at_us)
 
     def freeze(self, for_us: int) -> None:
-        """Stop it for a while, as a signal or a long pause of the machine does."""
+        """Stop it for a while, like a signal or a long pause of the machine."""
         self.frozen_until_us = self.world.now_us + for_us
         self._turn_at_us = None
         self._plan(self.frozen_until_us)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         was_frozen, self.frozen_until_us = self.frozen_until_us, 0
         if self.is_up and was_frozen:
             self.wake()
@@ -177,7 +177,7 @@ class Process:
         if self._has_input():
             self._plan(self._busy_until_us)
         else:
-            # The clock of a node counts whole milliseconds, so its time has come at the beginning of one.
+            # The clock of a node counts whole milliseconds, so a deadline is at the beginning of one.
             due_us = (self.world.now_us // 1000 + wait_ms) * 1000
             self._plan(max(due_us, self._busy_until_us))
 
@@ -188,7 +188,7 @@ class Process:
         return bool(self.transport.inbox)
 
     def guarded(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Do something in which the process may die."""
+        """Run an action in which the process can die."""
         try:
             action(*arguments)
         except Crashed as crash:
@@ -199,7 +199,7 @@ class Process:
     # ---- death and birth
 
     def reach(self, point: str, at_hand: Sequence[object]) -> None:
-        """A point where the process may be aimed at. Raises Crashed."""
+        """Reach a possible crash point. Raises Crashed."""
         aim = self.aim
         if aim is None or aim.point != point or (aim.kind is not None and aim.kind not in map(type, at_hand)):
             return
@@ -218,27 +218,27 @@ class Process:
         self.transport = SimTransport(self)
 
     def stop(self) -> None:
-        """End in order: the last that it says is on its way when it dies."""
+        """Stop in order: the last messages are sent before it dies."""
         self.die()
 
     def mend(self) -> None:
-        """Its disk fails no more."""
+        """Repair its disk."""
 
     def start_again(self, life: int) -> None:
-        """The supervisor starts a process that cannot go on again."""
+        """Let the supervisor restart a process that cannot continue."""
         if life == self.life and self.is_up:
             self.world.trace.note(self.world.now_us, self.node, "dies", "its disk failed")
             self.die()
             self.world.plan_restart(self)
 
     def start(self) -> None:
-        """Begin again from what is durable."""
+        """Start again from the durable state."""
         self.is_up = True
         self.life += 1
         self.incarnation += 1
         self._busy_until_us = self.world.now_us
         self.frozen_until_us = 0
-        # A restart may come with a new boot: the monotonic clock then starts anywhere.
+        # A restart can be a reboot, after which the monotonic clock starts at a random value.
         self.clock.mono_offset_ms = self.world.rng.randint(0, 1_000_000)
         self.world.trace.note(self.world.now_us, self.node, "starts")
         self.guarded(self._open)
@@ -251,11 +251,11 @@ class Process:
         raise NotImplementedError
 
     def wire(self) -> Transport:
-        """What its runner sends and receives through: reaches whichever process acts for a master, if there are several."""
+        """Return the transport of its runner: it reaches the process that acts for a master, if there are several."""
         return self.addressed() if self.world.has_backups else self.transport
 
     def addressed(self) -> AddressedTransport:
-        """Its transport, with an address book that knows nothing yet."""
+        """Return its transport, with an empty address book."""
         processes: dict[NodeId, list[NodeId]] = {}
         for process, master in self.world.owner.items():
             processes.setdefault(master, []).append(process)
@@ -264,13 +264,13 @@ class Process:
     # ---- the disk
 
     def write_us(self) -> int:
-        """How long one write takes now."""
+        """Draw the duration of one write."""
         disk = self.world.options.disk
         low, high = disk.slow_us if self.is_disk_slow else disk.write_us
         return low + int(self.world.rng.random() * (high - low))
 
     def spend_write(self) -> None:
-        """Let the turn take as long as a write takes."""
+        """Add the duration of a write to the turn."""
         self.spent_us += self.write_us()
 
 
@@ -283,7 +283,7 @@ class SimTransport:
         self._process = process
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
-        """Hand messages to the network, each checked against what its sender holds durably."""
+        """Hand messages to the network; the checkers compare each with the durable state of its sender."""
         process = self._process
         world = process.world
         for place, message in enumerate(outgoing):
@@ -293,7 +293,7 @@ class SimTransport:
             world.network.carry(process, message, process.spent_us)
 
     def look(self, masters: Sequence[NodeId]) -> None:
-        """The broker answers after a moment, and knows at once who has died; frozen processes and cut links are no matter of its."""
+        """Ask the broker, which answers after a moment and knows dead processes at once, but no frozen processes or cut links."""
         world = self._process.world
         for master in masters:
             world.at(world.now_us + LOOK_US, self._answer, master)
@@ -301,7 +301,7 @@ class SimTransport:
     has_other_nodes = False
 
     def leave_broker_node(self, directions: Sequence[str]) -> None:
-        """There is no broker, and ways lead nowhere as long as they are cut."""
+        """Do nothing: there is no broker, and cut ways stay cut."""
 
     def _answer(self, master: NodeId) -> None:
         process = self._process.world.processes.get(master)
@@ -310,37 +310,37 @@ class SimTransport:
             self._process.wake()
 
     def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
-        """What has arrived; never waits."""
+        """Return the arrived messages, without waiting."""
         del timeout_ms
         items, self.inbox = self.inbox[:limit], self.inbox[limit:]
         absences, self._absences = self._absences, []
         return [*absences, *items]
 
     def wake(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: no call waits here."""
 
     def reply(self, replies: Sequence[ClientReply]) -> None:
-        """Simulated clients use no messages."""
+        """Do nothing: simulated clients use no messages."""
 
     def settle(self, messages: Sequence[ClientMessage]) -> None:
-        """Simulated clients use no messages."""
+        """Do nothing: simulated clients use no messages."""
 
     def serve_shared(self, is_open: bool) -> None:
-        """Simulated clients use no messages."""
+        """Do nothing: simulated clients use no messages."""
 
     def serve_clients(self, is_open: bool) -> None:
-        """Simulated clients use no messages."""
+        """Do nothing: simulated clients use no messages."""
 
     def tx_queue(self, decision: TxQueueDecision) -> None:
         """Tell the broker."""
         self._process.world.tx_queues.decide(self._process, decision)
 
     def reject(self, message: ClientMessage, reason: str) -> None:
-        """Simulated clients use no messages."""
+        """Do nothing: simulated clients use no messages."""
 
     def status(self) -> TransportStatus:
-        """Always connected: a broken wire is one that loses messages."""
+        """Return "connected" always: a broken wire is one that loses messages."""
         return TransportStatus("connected", "", 0, {})
 
     def close(self, timeout_ms: int = 5000) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""

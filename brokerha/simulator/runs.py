@@ -1,4 +1,4 @@
-"""Runs of many seeds, and the report of each: what `brokerha simulate` and the tests call."""
+"""Runs of many seeds, and a report of each: the interface for `brokerha simulate` and the tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SEEDS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one seed brought."""
+    """The result of one seed."""
 
     seed: int
     steps: int
@@ -39,14 +39,14 @@ class Report:
     """Equal for equal runs."""
     options: str
     acknowledged: int = 0
-    """Writes that a client was told of as done."""
+    """Writes whose client got an acknowledgement."""
     lsn: int = 0
     virtual_us: int = 0
     story: tuple[str, ...] = ()
     """The last events before a violation."""
 
     def words(self) -> str:
-        """Several lines that let somebody else see the same failure."""
+        """Return several lines with which another person can reproduce the failure."""
         if self.violation is None:
             return f"seed {self.seed}: {self.steps} steps, {self.acknowledged} writes acknowledged, digest {self.digest}"
         lines = [
@@ -61,7 +61,7 @@ class Report:
 
 @dataclass(slots=True)
 class Summary:
-    """What a campaign brought."""
+    """The result of a campaign."""
 
     seeds: int = 0
     steps: int = 0
@@ -96,7 +96,7 @@ def simulate(
     trace: TextIO | None = None,
     options: Options | None = None,
 ) -> Report:
-    """Run one seed; ``steps`` limits its safety phase, ``trace`` gets the story, ``options`` replace what the seed draws."""
+    """Run one seed; ``steps`` limits its safety phase, ``trace`` receives the story, ``options`` replace those of the seed."""
     chosen = options or draw(seed)
     if steps is not None:
         chosen = replace(chosen, safety_steps=steps)
@@ -122,7 +122,7 @@ def simulate(
 
 
 def _violation(world: World) -> str | None:
-    """What went wrong in a run, or None; an exception that nobody expected is a violation too."""
+    """Run a world; return the violation, or None. An unexpected exception is a violation too."""
     try:
         world.run()
     except Violation as violation:
@@ -145,9 +145,9 @@ def campaign(
     processes: int = 2,
     progress: Callable[[Summary], None] | None = None,
 ) -> Summary:
-    """Run seeds over several processes until they or the time are over; ``progress`` is called after each.
+    """Run seeds in several processes until the seeds or the time end; call ``progress`` after each.
 
-    The seeds may be without end; then there has to be a deadline.
+    Endless seeds need a deadline.
     """
     summary = Summary()
     begin = monotonic()

@@ -1,10 +1,9 @@
-"""Queues of transactions in the simulated broker: declared by a primary, filled by it, followed by one backup, gone afterwards.
+"""Queues of transactions in the simulated broker: declared and filled by a primary, followed by one backup, deleted afterwards.
 
-    OpenTxQueue -> events arrive -> FollowTxQueue: what waits is delivered, then whatever comes -> LeaveTxQueue
+    OpenTxQueue -> events arrive -> FollowTxQueue: waiting and new events are delivered -> LeaveTxQueue
 
-What arrives for a queue that is not there is lost, as with the default exchange; whoever follows one makes it if need be. A queue goes
-with its follower; one that nobody ever followed, and nobody fills, expires. So what is left at the quiet end is left by somebody who
-still uses it.
+An event for a missing queue is lost, as with the default exchange; a follower creates its queue if necessary. A queue disappears
+with its follower; one without a follower and without new events expires. So a queue that remains at the quiet end still has a user.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from brokerha.model.wire.messages import Envelope
 from brokerha.simulator.events import Events
 
 EXPIRES_US = 3_000_000
-"""A queue that nobody uses for so long is gone; far longer in production."""
+"""Idle time after which an unused queue is deleted; far longer in production."""
 QUEUE_LIMIT = 1000
 
 
 class Node(Protocol):
-    """What the wire and the broker know of a process."""
+    """A process as the wire and the broker see it."""
 
     node: NodeId
     incarnation: int
@@ -32,7 +31,7 @@ class Node(Protocol):
     spent_us: int
 
     def deliver(self, envelope: Envelope) -> None:
-        """A message arrives."""
+        """Receive a message."""
 
 
 @dataclass(slots=True)
@@ -40,7 +39,7 @@ class _Queue:
     waiting: list[Envelope] = field(default_factory=list)
     follower: Node | None = None
     life: int = 0
-    """Of the follower: another life follows nothing before it says so."""
+    """Life of the follower: after a restart it follows only when it says so again."""
     used_us: int = 0
 
 
@@ -54,12 +53,12 @@ class TxQueues:
 
     @property
     def names(self) -> list[str]:
-        """Queues that are there and used."""
+        """Existing queues in use."""
         self._expire()
         return list(self._queues)
 
     def decide(self, process: Node, decision: TxQueueDecision) -> None:
-        """A process opens, follows or leaves a queue."""
+        """Let a process open, follow or leave a queue."""
         world = self._world
         world.trace.note(world.now_us, process.node, "tx-queue", decision)
         self._expire()
@@ -82,7 +81,7 @@ class TxQueues:
             process.deliver(envelope)
 
     def arrive(self, name: str, envelope: Envelope) -> None:
-        """An event comes to its queue."""
+        """Deliver an event to its queue."""
         self._expire()
         queue = self._queues.get(name)
         if queue is None:
@@ -107,18 +106,18 @@ class TxQueues:
     # ---- faults
 
     def purge(self) -> int:
-        """All events that wait are lost; returns how many."""
+        """Lose all waiting events; return their number."""
         count = sum(len(queue.waiting) for queue in self._queues.values())
         for queue in self._queues.values():
             queue.waiting.clear()
         return count
 
     def delete(self, name: str) -> None:
-        """One queue is gone, in use or not."""
+        """Delete one queue, in use or not."""
         self._queues.pop(name, None)
 
     def restart(self) -> int:
-        """The broker begins anew: all queues are gone; returns how many."""
+        """Restart the broker, which deletes all queues; return their number."""
         count = len(self._queues)
         self._queues.clear()
         return count

@@ -1,18 +1,18 @@
-"""One seeded world: a whole cluster of shipped runners in virtual time, its clients, its bad luck, and its checkers.
+"""One seeded world: a whole cluster of shipped runners in virtual time, its clients, its faults, and its checkers.
 
-    events.py      virtual time             processes.py, nodes.py, backups.py   what runs in it
-    cluster.py     the nodes and links      clients/, checks/, faults/           who uses them, who looks on, what goes wrong
+    events.py      virtual time             processes.py, nodes.py, backups.py   its processes
+    cluster.py     the nodes and links      clients/, checks/, faults/           its clients, its checks, its faults
 
-Two phases. In the **safety phase** faults happen and clients write; every check holds after every step. In the
-**liveness phase** everything heals and restarts; within a bounded virtual time every accepted transaction has to be
-synchronised on all masters and applied by all workers, and every ticket answered.
+Two phases. In the **safety phase** faults happen and clients write; every check holds after every step. In the **liveness phase**
+everything is healed and restarted. Within a bounded virtual time every accepted transaction must then be synchronised on all
+masters and applied by all workers, and every ticket answered.
 
-Each of these is a floor of its own: World stands on Cluster, Cluster on what its processes know of the world. None of them knows what
-stands on it, and equal options give equal runs, event for event, in any process: nothing here looks at a real clock, at hashes, or at
-anything that was not drawn from the seed.
+The classes are layers: World extends Cluster, and Cluster extends its processes' view of the world. No layer knows the one above.
+Equal options give equal runs, event for event, in any process: this code never uses a real clock, hashes, or anything else that is
+not drawn from the seed.
 
-In the liveness phase workers that were switched off are switched on again, and those that were removed are added; everything else the cluster
-has to do by itself.
+In the liveness phase switched-off workers are switched on, and removed workers are added; the cluster must do everything else by
+itself.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from brokerha.transactions.states import Part
 QUIET_POSTS = 5
 """Most posts from one idle master to another within three idle rounds."""
 QUIET_AFTER_US = 7_000_000
-"""Time in which a snapshot that nobody asks for any more is forgotten."""
+"""Time after which an unused snapshot is forgotten."""
 QUIET_MESSAGES = 1
-"""Most messages of a kind, heartbeats left out, between two idle nodes of a site in that time."""
+"""Most messages of a kind, without heartbeats, between two idle nodes of a site in that time."""
 WIPED_US = 5_000_000
-"""Time after healing in which a master that lost its disk has to find out."""
+"""Time after healing in which a master must notice that it lost its disk."""
 
 
 def switch_all_on(world: Cluster, members: Members) -> None:
-    """Every worker of the world is one of its master's, and on; doing it again changes nothing.
+    """Add every worker of the world to its master, and switch it on; a repetition changes nothing.
 
-    One that is ahead of results that nobody has any more is chosen, as its operator would.
+    A worker after results that no node has any more is trusted, as its operator would do.
     """
     chosen: set[NodeId] = set()
     for worker in world.workers:
@@ -69,7 +69,7 @@ def switch_all_on(world: Cluster, members: Members) -> None:
             and not _has_chosen(master.runner.core.site)
             and master.node not in chosen
         ):
-            # One for each site: the order is carried out later.
+            # One for each site, because the order is carried out later.
             chosen.add(master.node)
             members.choose_copy(master.node, worker.node)
 
@@ -79,7 +79,7 @@ def _has_chosen(site: Site) -> bool:
 
 
 def missing_at_workers(world: Cluster, members: Members) -> str:
-    """What is still amiss with some worker or site; empty when nothing is."""
+    """Return what is still wrong with a worker or site; empty when nothing is."""
     masters = [master for master in world.masters if members.is_current(master.node)]
     for master in masters:
         core = master.runner.core
@@ -97,7 +97,7 @@ def missing_at_workers(world: Cluster, members: Members) -> str:
 
 
 def led_to(logs: Sequence[tuple[Lsn, Lsn]], lsn: Lsn) -> Lsn:
-    """Up to where logs, each from its first to its last LSN and in that order, lead a copy that stands at ``lsn``.
+    """Return the LSN to which logs, each from its first to its last LSN and in this order, lead a copy at ``lsn``.
 
     >>> led_to([(1, 3), (5, 8)], 3), led_to([(1, 4), (5, 8)], 3)
     (3, 8)
@@ -108,7 +108,7 @@ def led_to(logs: Sequence[tuple[Lsn, Lsn]], lsn: Lsn) -> Lsn:
 
 
 def left_behind(world: Cluster, members: Members, truth: Truth) -> str:
-    """What transactions left behind that nobody uses any more; empty when nothing."""
+    """Return remains of transactions that are not used any more; empty when there are none."""
     for master in world.masters:
         if not members.is_current(master.node):
             continue
@@ -127,7 +127,7 @@ def left_behind(world: Cluster, members: Members, truth: Truth) -> str:
     if kept:
         return f"{', '.join(kept)} is over and still kept as prepared"
     for process in world.standing_by:
-        # Who did not hear that an open one was rolled back keeps it until its time is over.
+        # A process that missed the rollback of an open transaction keeps it until its timeout.
         participant = process.runner.standby.participant
         joined = [each.txid for each in participant.joined.values() if each.part is not Part.COLLECTING]
         if joined:
@@ -138,7 +138,7 @@ def left_behind(world: Cluster, members: Members, truth: Truth) -> str:
 
 
 class World(Cluster):
-    """A cluster, its clients and its bad luck."""
+    """A cluster, its clients and its faults."""
 
     checkers: Checkers
     clients: Clients
@@ -160,7 +160,7 @@ class World(Cluster):
     # ---- phases
 
     def safety_phase(self) -> None:
-        """Faults happen, clients write."""
+        """Let faults happen and clients write."""
         options = self.options
         for process in self.processes_list:
             self.at(self.rng.randint(0, 200_000), self._restart, process)
@@ -175,7 +175,7 @@ class World(Cluster):
         self.run_until(options.safety_us, options.safety_steps)
 
     def heal(self) -> None:
-        """Everything is mended, and everybody is started."""
+        """Heal all faults, and start all processes."""
         self.is_calm = True
         self.trace.note(self.now_us, "world", "heals")
         self.network.heal()
@@ -209,7 +209,7 @@ class World(Cluster):
             self._stays_quiet()
 
     def _is_content_lost(self) -> bool:
-        """Whether no log leads on from any good copy any more, and one would from a copy that a fault took, or damaged unseen."""
+        """Tell whether no log continues any good copy, but one would continue a copy that a fault took, or damaged unnoticed."""
         truth = self.checkers.truth
         current = [master for master in self.masters if self.members.is_current(master.node)]
         if not self.workers or not all(master.is_up for master in current):
@@ -222,7 +222,7 @@ class World(Cluster):
         return good < max(last for _, last in logs) <= bad
 
     def _is_loss_unsaid(self) -> bool:
-        """Whether a site whose workers are heard does not call for a person; one whose log has not come so far waits for the others."""
+        """Tell whether a site with reachable workers does not ask for a person; one with a shorter log waits for the others."""
         current = [master for master in self.masters if master.is_up and self.members.is_current(master.node)]
         top = max((master.runner.core.sync.lsn for master in current), default=0)
         for master in current:
@@ -233,9 +233,9 @@ class World(Cluster):
         return False
 
     def _stays_quiet(self) -> None:
-        """R17: a cluster with nothing to agree on sends heartbeats and nothing else, and gives no orders."""
+        """R17: a cluster with nothing to agree on sends only heartbeats, and gives no orders."""
         self.run_until(self.now_us + max(3 * self._idle_us(), QUIET_AFTER_US))
-        # All have learnt by now what was set last.
+        # All nodes know the last settings by now.
         before, told = dict(self.checkers.posts), self.checkers.told.copy()
         self.run_until(self.now_us + 3 * self._idle_us())
         for (sender, receiver), count in self.checkers.posts.items():
@@ -254,7 +254,7 @@ class World(Cluster):
         return bool(self.what_is_missing())
 
     def what_is_missing(self) -> str:
-        """What still keeps the cluster from being of one mind; empty when nothing does."""
+        """Return why the cluster has not converged; empty when it has."""
         return (
             self._missing_answers()
             or self.members.missing()
@@ -302,6 +302,6 @@ class World(Cluster):
         return ""
 
     def run(self) -> None:
-        """Both phases. Raises Violation, InvariantBroken or whatever else the cores raise."""
+        """Run both phases. Raises Violation, InvariantBroken or any error of the cores."""
         self.safety_phase()
         self.liveness_phase()

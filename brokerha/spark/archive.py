@@ -3,15 +3,15 @@
     readStream.format("brokerha") ──foreachBatch──> mapInArrow: a file for each piece ──> one commit ──> next batch
                 pieces of the log                   in the place, named by its SHA-256     version of the transaction: the last LSN
 
-Through the JVM go pieces, first and last LSN, and what the files are; the task of a piece reads it and writes it, because rows that went
-through the JVM to come back as the same rows took half of the time.
+Only pieces (first and last LSN) and descriptions of files go through the JVM. The task of a piece reads and writes it: passing the
+rows through the JVM and back took half of the time.
 
-The table is the only record of progress, and the query's checkpoint a folder that lives as long as the query: each run begins after the last
-commit. So the archive may be copied, moved or restored as a whole, a lost checkpoint costs nothing, and a batch that comes twice is seen
-by its LSNs. A kill at any moment leaves files that no version names.
+The table is the only record of progress; the query's checkpoint is a temporary folder. Each run begins after the last commit. So
+the archive can be copied, moved or restored as a whole, a lost checkpoint costs nothing, and LSNs reveal a repeated batch. A kill
+at any moment leaves at most files that no version names.
 
-What of the log is there is checked before Spark starts: same cluster, same history, no gap. A node that is away ends the query, and a new one
-is begun for `retry_s`, or for ever where the archive follows. Must never commit rows of two lineages of the log.
+Before Spark starts, the job checks the log: same cluster, same history, no gap. When a node is unreachable the query ends, and a
+new one is tried for `retry_s`, or without end in follow mode. Must never commit rows of two lineages of the log.
 """
 
 from __future__ import annotations
@@ -46,36 +46,36 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 BATCH_ENTRIES: Final = 400_000
-"""Of one commit; what a kill may cost."""
+"""Most entries of one commit, which a kill can lose."""
 TOLD_EVERY_S: Final = 10.0
-"""How often nodes are observed and pins are moved at most."""
+"""Shortest time between two observations of nodes and moves of pins."""
 PIN_FOR_S: Final = 7 * 24 * 3600
 """How long the log is kept for an archive that does not come back."""
 KEEP_S: Final = 7 * 24 * 3600.0
-"""For readers of earlier versions."""
+"""Time for which files stay for readers of earlier versions."""
 RETRY_S: Final = 30.0
 SILENT_S: Final = 3.0
-"""After so long a person is told who is waited for."""
+"""Time after which the user is told which source the job waits for."""
 MANY_FILES: Final = 100
-"""So many small ones are put together without being asked for."""
+"""Number of small files that are merged without the option."""
 _LOOK_S: Final[Any] = 0.2
-"""PySpark's annotation says whole seconds, its code takes parts of them."""
+"""PySpark's annotation says whole seconds, but its code accepts fractions."""
 _RETRY_PAUSE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveOptions:
-    """What to archive, and where."""
+    """Source and target of the archive job."""
 
     into: str
     """Folder or URL (pipeline/places.py)."""
     source: SourceSpec
     from_lsn: Lsn = 0
-    """Where a new archive begins; 0: not said, which means 1."""
+    """First LSN of a new archive; 0 means the default, 1."""
     to_lsn: Lsn | None = None
-    """Stop there; None: at the end of the source."""
+    """Last LSN; None: the end of the source."""
     every_s: float | None = None
-    """Follow the log, a batch at most so often, until stopped; None: once."""
+    """Follow the log until stopped, with at least this time between batches; None: run once."""
     has_compaction: bool = False
     has_vacuum: bool = False
     keep_s: float = KEEP_S
@@ -83,12 +83,12 @@ class ArchiveOptions:
     has_pin: bool = True
     batch_entries: int = BATCH_ENTRIES
     retry_s: float = RETRY_S
-    """How long a node may be away before the job gives up."""
+    """How long the job waits for an unreachable node."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveReport:
-    """What was done, and what the archive holds now."""
+    """What the job did, and the content of the archive now."""
 
     into: str
     cluster: str = ""
@@ -100,29 +100,29 @@ class ArchiveReport:
     size_bytes: int = 0
     chain: str = ""
     version: int = -1
-    """Of the table."""
+    """Version of the table."""
     added_entries: int = 0
     added_rows: int = 0
     batches: int = 0
     merged_files: int = 0
-    """Files that compaction put together."""
+    """Files that compaction merged."""
     deleted_files: int = 0
     pinned_from: Lsn = 0
-    """The log is kept from this LSN on for the next run; 0: there is no pin."""
+    """LSN from which the log is kept for the next run; 0: there is no pin."""
     seconds: float = 0.0
     is_dry_run: bool = False
     notes: tuple[str, ...] = ()
-    """What a person should know, one sentence each."""
+    """Remarks for the user, one sentence each."""
 
 
 class Cluster(Protocol):
-    """The nodes that the log comes from; `sources.SourceCluster` is one."""
+    """The nodes of the log; `sources.SourceCluster` implements it."""
 
     def pin(self, name: str, lsn: Lsn, for_s: int) -> object:
-        """Keep entries from an LSN on, for so long."""
+        """Keep entries from an LSN on for ``for_s`` seconds."""
 
     def status(self) -> Mapping[str, Any]:
-        """What nodes say of themselves."""
+        """Return the status of the nodes."""
 
 
 def _say(text: str) -> None:
@@ -131,22 +131,22 @@ def _say(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What the job is given by the program that runs it."""
+    """The parts that the program gives to the job."""
 
     spark: Callable[[], AbstractContextManager[SparkSession]]
-    """Starts Spark; called when there is something to do."""
+    """Starts Spark; called when there is work."""
     tell: Callable[[int, int], None] = lambda _done, _total: None
-    """Is told the entries done, and all that are to be done."""
+    """Receives the number of entries done, and the total."""
     cluster: Cluster | None = None
-    """None where no node can be asked."""
+    """None when no node can be asked."""
     warn: Callable[[str], None] = _say
-    """Is told what a person should know at once."""
+    """Receives urgent remarks for the user."""
     stop: threading.Event = dataclasses.field(default_factory=threading.Event)
-    """Set when the job should end."""
+    """Set when the job must end."""
 
 
 def run(options: ArchiveOptions, around: Around) -> ArchiveReport:
-    """Do all of it. Raises InvalidRequest, LinesMissing, StoreError, Unreachable, NotReady; what was committed before stays."""
+    """Run the job. Raises InvalidRequest, LinesMissing, StoreError, Unreachable, NotReady; earlier commits stay."""
     options = dataclasses.replace(options, into=place(options.into))
     if options.is_dry_run:
         return _dry_run(options)
@@ -179,7 +179,7 @@ class _Job:
         }
 
     def archive(self) -> None:
-        """Until the source has no more, or until stopped; what finds no node is tried again."""
+        """Archive until the source has no more, or until stopped; repeat queries that reach no node."""
         options, around = self._options, self._around
         until_s = time.monotonic() + options.retry_s
         is_told = False
@@ -200,7 +200,7 @@ class _Job:
                 return
 
     def _once(self) -> None:
-        """One query."""
+        """Run one query."""
         options = self._options
         with self._told_when_slow(), open_source(options.source) as source:
             state = self._table.state_or_new()
@@ -247,7 +247,7 @@ class _Job:
                 query.stop()
 
     def _is_at_end(self, query: StreamingQuery) -> bool:
-        """Whether a following job has come to where it was told to stop."""
+        """Tell whether a following job has reached its last LSN."""
         return self._options.to_lsn is not None and _reached(query) >= self._options.to_lsn
 
     def _look(self, query: StreamingQuery, begin: Lsn, end: Lsn) -> None:
@@ -260,7 +260,7 @@ class _Job:
         self._tell_cluster(max(reached, begin) + 1)
 
     def tidy(self) -> None:
-        """Compaction and vacuum: when asked for, and when there are so many files that reading the table becomes slow."""
+        """Compact and vacuum: on request, and when many files slow down reading the table."""
         options = self._options
         state = self._table.state()
         wanted = groups(state.files)
@@ -275,7 +275,7 @@ class _Job:
         return self._spark
 
     def _tell_cluster(self, following: Lsn) -> None:
-        """Observe and pin, but not so often that batches wait for it."""
+        """Observe and pin, but rarely, so that batches do not wait for it."""
         now_s = time.monotonic()
         if self._around.cluster is None or (self._told_s is not None and now_s < self._told_s + TOLD_EVERY_S):
             return
@@ -283,14 +283,14 @@ class _Job:
         try:
             status = self._around.cluster.status()
         except BrokerhaError:
-            # Nothing depends on observations; whether nodes can be reached shows at once.
+            # Nothing depends on observations, and the pin shows at once whether nodes can be reached.
             pass
         else:
             observations.append(self._options.into, observations.observed(status, time.time_ns() // 1000))
         self.pin(following)
 
     def pin(self, following: Lsn = 0) -> None:
-        """Without a pin the log may be trimmed before the next run: worth a word, and no reason to archive nothing now."""
+        """Set a pin. Without one the log can be trimmed before the next run: warn, but go on archiving."""
         if self._around.cluster is None or not self._options.has_pin:
             return
         state = self._table.state()
@@ -309,7 +309,7 @@ class _Job:
 
     @contextmanager
     def _told_when_slow(self) -> Iterator[None]:
-        """Say who is waited for when the source does not answer at once; a frozen node is silent until the time-out."""
+        """Tell the user which source is awaited when it does not answer at once; a frozen node is silent until the timeout."""
         source = self._options.source
         words = f"waiting for {source.name}, for {source.timeout_s:g} seconds at most"
         timer = threading.Timer(SILENT_S, self._around.warn, [words])
@@ -321,7 +321,7 @@ class _Job:
             timer.cancel()
 
     def report(self) -> ArchiveReport:
-        """What was done up to now."""
+        """Return the report of the work so far."""
         state = self._table.state()
         before = self._before or state
         return dataclasses.replace(
@@ -333,7 +333,7 @@ class _Job:
 
 
 def _reached(query: StreamingQuery) -> Lsn:
-    """The last LSN of the batches that are committed."""
+    """Return the last LSN of the committed batches."""
     progress = query.lastProgress
     ends = [source["endOffset"] for source in progress["sources"]] if progress is not None else []
     found = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
@@ -341,9 +341,9 @@ def _reached(query: StreamingQuery) -> Lsn:
 
 
 def take_batch(into: str, spec: SourceSpec, rewinds: Rewinds, keep_s: float | None, pieces: DataFrame, _batch: int) -> None:
-    """Write the pieces of one batch and commit them; a batch that is in the table already is passed over. Called by Spark.
+    """Write the pieces of one batch and commit them; skip a batch that is in the table already. Called by Spark.
 
-    Between two batches nobody else writes, so that is when a job that follows puts files together, and deletes those that were for `keep_s`.
+    No other writer is active between two batches. So a following job merges files then, and deletes those unused for `keep_s`.
     """
     table = LogTable(into)
     found = pieces.mapInArrow(partial(_write, into, spec), WRITTEN_SCHEMA).collect()
@@ -369,14 +369,14 @@ def _written(row: Any) -> Written:
 
 
 def _write(into: str, spec: SourceSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a task does with its piece."""
+    """Write one piece, in a task."""
     import pyarrow as pa
 
     from brokerha.pipeline.rows import SCHEMA, collector_at_rest
 
     for batch in batches:
         for first_lsn, last_lsn in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            # Rows have no cycles, and are many objects to look through again and again.
+            # Rows are many objects without cycles, so scanning them for garbage is useless.
             with open_source(spec) as source, collector_at_rest():
                 written = write_log(into, source.batches(first_lsn, last_lsn, SCHEMA.names, None))
             if written is not None:
@@ -384,9 +384,9 @@ def _write(into: str, spec: SourceSpec, batches: Iterable[pa.RecordBatch]) -> It
 
 
 def compact(spark: SparkSession, table: LogTable) -> int:
-    """Put small files together, a task for each group; how many files went. Raises StoreDamaged, StoreError."""
+    """Merge small files, one task for each group; return the number of merged files. Raises StoreDamaged, StoreError."""
     merged = 0
-    # What one pass makes may be worth a second one; each pass halves the number of small files.
+    # The result of one pass can be worth a second one; each pass halves the number of small files.
     while wanted := groups((state := table.state()).files):
         tasks = spark.range(0, len(wanted), numPartitions=len(wanted))
         with errors_of_tasks():
@@ -412,7 +412,7 @@ def _merge(into: str, wanted: Sequence[tuple[LogFile, ...]], batches: Iterable[p
 
 
 def checked_begin(table: LogTable, state: LogState, source: OpenSource, from_lsn: Lsn) -> Lsn:
-    """The LSN at which the archive begins: the source goes on where it ends, with the same cluster and history, without a gap.
+    """Return the LSN at which the archive begins, after checking that the source continues it: same cluster and history, no gap.
 
     Raises LinesMissing at a gap, InvalidRequest, StoreError for another history, WentBack for one that was given up in a split.
     """
@@ -460,7 +460,7 @@ def checked_begin(table: LogTable, state: LogState, source: OpenSource, from_lsn
 
 
 def _dry_run(options: ArchiveOptions) -> ArchiveReport:
-    """What would be done; nothing is written."""
+    """Report what a run would do, without writing."""
     table = LogTable(options.into)
     state = table.state_or_new()
     with open_source(options.source) as source:

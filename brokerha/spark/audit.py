@@ -1,15 +1,15 @@
-"""Audit: is the archive what was archived, and does every worker hold what it says? Queries over the log; nothing is written anywhere.
+"""Audit: queries that compare the archive with its hashes, and workers with the archive. Nothing is written.
 
     files        missing? bytes? ──suspicious──> rows computed again, in the order of LSNs        problems, with file and LSN
     chain        entry hashes by blocks: no gap, nothing twice, the chain of the last commit
     proof        content at LSN L from the rows alone ──> fingerprint == that of entry L; if not, halving finds the entry
-    copies       each worker tells its buckets at its own LSN W ──> content at W from archive and log ──> buckets that differ
+    copies       each worker reports its buckets at its own LSN W ──> content at W from archive and log ──> buckets that differ
                      ──> items of those buckets on both sides ──> differences, with node, store, name, key and both values
     ids          each acknowledged transaction id of a list stands in the log exactly once
 
-What a worker has applied after the archive's end is read from the log of the cluster, through the data source. A worker goes on meanwhile, so
-that its items are compared at the LSN that it tells with them. The log of the cluster and the archive must be one history: the last entry of the
-archive is compared with the log before anything else. An archive that is not whole, or whose proof fails, says nothing about workers.
+Entries that a worker applied after the archive's end come from the log of the cluster, through the data source. A worker continues
+meanwhile, so its items are compared at the LSN that it reports with them. Log and archive must be one history, so the last entry of
+the archive is first compared with the log. A damaged archive, or one whose proof fails, says nothing about workers.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 NAMED_LIMIT: Final = 100
-"""Transaction ids that a report names of each kind."""
+"""Most transaction ids of each kind in a report."""
 PROBLEMS_LIMIT: Final = 100
 STEPS: Final = 3
-"""Files, chain, proof; each copy and the ids are one more."""
+"""Files, chain, proof; each copy and the ids add one."""
 BEHIND_S: Final = 0.2
-"""Between two questions for entries that a master does not have yet."""
+"""Pause between two questions for entries that a master does not have yet."""
 _EXPLAINED: Final = 20
-"""Entries with problems that are compared with the log of the cluster cell by cell."""
+"""Most entries with problems that are compared with the log of the cluster cell by cell."""
 _TASKS_MOST: Final = 200
 _UNSIGNED: Final = -(1 << 63)
 
@@ -82,42 +82,42 @@ Connect = Callable[[str], AbstractContextManager[Copy]]
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """What to audit."""
+    """Subject of an audit."""
 
     archive: str
     """Folder or URL (pipeline/places.py)."""
     lsn: Lsn | None = None
-    """At which LSN the content is proved; None: the last of the archive."""
+    """LSN whose content is proved; None: the last of the archive."""
     source: SourceSpec | None = None
     """The log of the cluster; None: the archive alone."""
     copies: tuple[tuple[str, str], ...] = ()
     """(name, URL) of nodes whose copies are compared."""
     txids: Path | None = None
-    """File with transaction ids, one a line."""
+    """File with transaction ids, one in each line."""
     is_deep: bool = False
-    """Compute all rows of all files again, also of those whose bytes are what they were."""
+    """Recompute all rows of all files, even when the bytes of a file are unchanged."""
     timeout_s: float = 60.0
-    """How long a worker may take for one answer."""
+    """Timeout of one answer of a worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class TxidAudit:
-    """What became of a list of transaction ids."""
+    """Result for a list of transaction ids."""
 
     given: int
     found: int
     rejected: int
-    """Of those found: they are in the log, and changed nothing."""
+    """Number of found transactions that were rejected, so changed nothing."""
     missing: tuple[TxId, ...] = ()
-    """The first hundred."""
+    """The first hundred missing ids."""
     missing_number: int = 0
     repeated: tuple[tuple[TxId, tuple[Lsn, ...]], ...] = ()
-    """Ids that stand in the log more than once, with their LSNs; the first hundred."""
+    """Ids that occur in the log more than once, with their LSNs; the first hundred."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What was found."""
+    """Result of an audit."""
 
     archive: str
     cluster: str
@@ -127,13 +127,13 @@ class AuditReport:
     rows: int
     chain: str
     lsn: Lsn = 0
-    """Where the content was proved."""
+    """LSN whose content was proved."""
     fingerprint: str = ""
-    """Computed from the rows; empty when it was not."""
+    """Computed from the rows; empty when it was not computed."""
     is_proved: bool = False
-    """Whether that is the fingerprint that the entry has."""
+    """Whether it equals the fingerprint in the entry."""
     problems: tuple[Problem, ...] = ()
-    """Of the archive."""
+    """Problems of the archive."""
     copies: tuple[CopyAudit, ...] = ()
     txids: TxidAudit | None = None
     seconds: float = 0.0
@@ -141,7 +141,7 @@ class AuditReport:
 
     @property
     def result(self) -> str:
-        """The worst of all that was compared: ``equal``, ``not compared`` or ``differs``."""
+        """The worst result of all comparisons: ``equal``, ``not compared`` or ``differs``."""
         results = {copy.result for copy in self.copies}
         ids = self.txids
         if self.problems or DIFFERS in results or (ids is not None and (ids.missing or ids.repeated)):
@@ -158,10 +158,10 @@ class Found(NamedTuple):
 
 
 def run(options: AuditOptions, start: Callable[[], AbstractContextManager[SparkSession]], tell: Tell) -> AuditReport:
-    """The whole job; Spark starts when archive and log are found to be those of one cluster.
+    """Run the whole audit; Spark starts after the check that archive and log are of one cluster.
 
-    Raises StoreError and its kinds for an archive that cannot be read at all or is that of another cluster, InvalidRequest for an
-    LSN that it does not hold, ConfigurationError, Unreachable.
+    Raises StoreError and its kinds for an archive that is unreadable or of another cluster, InvalidRequest for an LSN that it does
+    not hold, ConfigurationError, Unreachable.
     """
     import brokerha
 
@@ -182,7 +182,7 @@ def run(options: AuditOptions, start: Callable[[], AbstractContextManager[SparkS
 
 
 def run_audit(options: AuditOptions, log: AuditedLog, wanted: Sequence[TxId] | None, connect: Connect, tell: Tell) -> AuditReport:
-    """Do all of it on a session; ``connect(url)`` is asked for each copy."""
+    """Run all checks in a session; ``connect(url)`` is called for each copy."""
     begun_s = time.monotonic()
     table, state = log.table, log.state
     head = state.head
@@ -234,7 +234,7 @@ def _why_no_copy(report: AuditReport, problems: Sequence[Problem]) -> str:
 
 
 def _proved(report: AuditReport, log: AuditedLog, lsn: Lsn) -> tuple[AuditReport, list[Problem]]:
-    """The content at an LSN, computed and compared with what its entry says."""
+    """Compute the content at an LSN and compare it with the fingerprint in its entry."""
     if not log.state.holds_every_state:
         note = (
             f"the archive begins with LSN {log.state.head.first_lsn:,}, so no content can be computed from it, and only its files were "
@@ -248,14 +248,14 @@ def _proved(report: AuditReport, log: AuditedLog, lsn: Lsn) -> tuple[AuditReport
 
 
 class AuditedLog:
-    """An archive with the log of its cluster behind it; fulfils `audit_copies.Log`."""
+    """An archive and the log of its cluster; implements `audit_copies.Log`."""
 
     spark: SparkSession
 
     def __init__(self, table: LogTable, state: LogState, source: OpenSource | None, timeout_s: float) -> None:
         self.table = table
         self.state = state
-        """What the archive held when the audit began: it may grow meanwhile."""
+        """State of the archive when the audit began; the archive can grow meanwhile."""
         self._source = source
         self._timeout_s = timeout_s
         self._known: Summary | None = None
@@ -263,7 +263,7 @@ class AuditedLog:
     # ---- files and chain
 
     def file_problems(self, *, is_deep: bool) -> list[Problem]:
-        """What is wrong with files and with the rows of those that are not what they were."""
+        """Return problems of files, and of the rows of changed files."""
         files = self.state.files
         told = self._tasks(len(files)).mapInArrow(partial(_check_files, self.table.where, files), "number long, what string")
         found = {row.number: row.what for row in told.collect()}
@@ -285,13 +285,13 @@ class AuditedLog:
         return [Problem(*row) for row in found.collect()]
 
     def chain_problems(self) -> list[Problem]:
-        """Entries that are missing or stand twice, and a chain that is not the one of the last commit."""
+        """Return missing and repeated entries, and a chain that differs from the last commit."""
         head = self.state.head
         if not self.state.files:
             return []
         first_rows = self._archived(head.last_lsn, ["lsn", "operation", "part", "entry_hash"], head.first_lsn).filter(_IS_FIRST)
         block = f.floor((f.col("lsn") - head.first_lsn) / BLOCK).alias("block")
-        # One aggregate holds all that is asked of a block: a count of distinct LSNs beside it would be a second one over all rows.
+        # One aggregate returns all facts of a block; a separate count of distinct LSNs would be a second pass over all rows.
         in_order = f.array_sort(f.collect_list(f.struct("lsn", f.hex("entry_hash").alias("hex")))).alias("entries")
         blocks = (
             first_rows.groupBy(block)
@@ -332,7 +332,7 @@ class AuditedLog:
         return problems
 
     def explained(self, problems: Sequence[Problem]) -> Iterator[Problem]:
-        """The same problems; those of an entry say which cells are others in the log of the cluster, if that still has it."""
+        """Yield the problems, with the cells in which an entry differs from the log of the cluster, if that still has it."""
         for number, problem in enumerate(problems):
             what = problem.what
             for entry in self._peek(problem.lsn) if problem.lsn and number < _EXPLAINED else ():
@@ -341,7 +341,7 @@ class AuditedLog:
             yield problem._replace(what=what)
 
     def misfit(self, lsn: Lsn) -> Problem:
-        """An entry that does not lead to the fingerprint that it has, while the one before it does; found by halving."""
+        """Find an entry that does not lead to its fingerprint, while the entry before it does; by bisection."""
         right, wrong = 0, lsn
         while wrong - right > 1:
             middle = (right + wrong) // 2
@@ -355,7 +355,7 @@ class AuditedLog:
     # ---- the log of the cluster
 
     def check_one_history(self) -> None:
-        """Raise WentBack, or StoreError when the cluster has another entry where the archive ends."""
+        """Raise WentBack, or StoreError when the cluster has another entry at the end of the archive."""
         head = self.state.head
         if self._source is not None and (void := void_of(self._source.rewinds(), head.lineage, head.last_lsn)):
             raise WentBack(f"{void}: this archive cannot be compared with the log of now")
@@ -367,7 +367,7 @@ class AuditedLog:
                 )
 
     def _peek(self, lsn: Lsn) -> Iterator[LogEntry]:
-        """One entry of the cluster's log, wherever it is; none when it is not there any more or nobody can be asked."""
+        """Yield one entry of the cluster's log; nothing when the log lacks it or no node can be asked."""
         if self._source is None:
             return
         try:
@@ -377,7 +377,7 @@ class AuditedLog:
             return
 
     def _reach(self, lsn: Lsn) -> None:
-        """Raise NotReady when neither the archive has an LSN nor the log of the cluster in time."""
+        """Raise NotReady when neither the archive nor, in time, the log of the cluster has an LSN."""
         if lsn <= self.state.head.last_lsn:
             return
         if self._source is None:
@@ -391,10 +391,10 @@ class AuditedLog:
                 raise NotReady(f"it is at LSN {lsn:,}, and the log of the cluster cannot be read that far yet")
             behind.wait(BEHIND_S)
 
-    # ---- what the log leads to
+    # ---- the content at an LSN
 
     def summary(self, lsn: Lsn) -> Summary:
-        """See the protocol; the last one is remembered, because workers of a quiet cluster are at the same LSN."""
+        """See the protocol; the last summary is cached, because workers of a quiet cluster are at the same LSN."""
         if self._known is None or self._known.lsn != lsn:
             self._known = self._summary(lsn)
         return self._known
@@ -453,7 +453,7 @@ class AuditedLog:
         return [_item_row(row) for row in in_order.select(*(each for each in columns if each != "value"), cut, _bucket()).collect()]
 
     def transactions(self, wanted: Collection[TxId]) -> list[Found]:
-        """Where these are in archive and log, in the order of LSNs."""
+        """Return the positions of these transactions in archive and log, in the order of LSNs."""
         end = self.state.head.last_lsn
         if self._source is not None:
             end = max(end, self._source.last_lsn())
@@ -465,7 +465,7 @@ class AuditedLog:
         return [Found(row.txid, row.lsn, row.outcome == "applied") for row in found.collect()]
 
     def _log(self, lsn: Lsn, columns: Sequence[str] = SCHEMA.names) -> DataFrame:
-        """All rows up to an LSN, those after the archive from the log of the cluster."""
+        """Return all rows up to an LSN; those after the archive come from the log of the cluster."""
         self._reach(lsn)
         last_lsn = self.state.head.last_lsn
         log = self._archived(min(lsn, last_lsn), columns, self.state.head.first_lsn)
@@ -481,7 +481,7 @@ class AuditedLog:
 
 
 _IS_FIRST: Final = "operation <= 1 AND part = 0"
-"""Of rows: that they are the first one of their entry."""
+"""Condition for the first row of an entry."""
 
 
 def _bucket() -> Column:
@@ -502,7 +502,7 @@ def _item_row(row: Any) -> ItemRow:
     return ItemRow(row.store, name, row.bucket, item, digest, text[:TEXT_BYTES], value[:SHOWN_BYTES], row.lsn)
 
 
-# ---- what tasks do
+# ---- in tasks
 
 
 def _check_files(where: str, files: Sequence[LogFile], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -531,7 +531,7 @@ def _checked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def read_txids(path: Path) -> tuple[TxId, ...]:
-    """The ids of a file, one a line, each once. Raises ConfigurationError."""
+    """Read the ids of a file, one in each line, without duplicates. Raises ConfigurationError."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -541,7 +541,7 @@ def read_txids(path: Path) -> tuple[TxId, ...]:
 
 
 def judged(wanted: Sequence[TxId], found: Iterable[Found]) -> TxidAudit:
-    """What became of the ids of a list."""
+    """Compare the ids of a list with the found ones."""
     places: dict[TxId, list[Found]] = {}
     for each in found:
         places.setdefault(each.txid, []).append(each)

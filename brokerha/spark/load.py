@@ -1,7 +1,7 @@
 """The load on Spark: files are read by Spark's own sources, rows become the columns of the sink, the sink publishes them.
 
-Spark splits files, decompresses them, reads CSV, JSON and Parquet, and finds what is corrupt. Each row carries the file and the
-first byte of the block it comes from: from these follow the ids of transactions, whichever task reads which block.
+Spark splits files, decompresses them, reads CSV, JSON and Parquet, and finds corrupt rows. Each row carries its file and the first
+byte of its block. Transaction ids derive from these, whichever task reads a block.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WHOLE_BYTES = 2**62
-"""A block as large as any file."""
+"""A block size above that of any file."""
 _GLOB = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]{}"})
 _FILE = re.compile(r"reading file (\S+)\. ")
 _CLASS = re.compile(r"^(\[[A-Z_.]+\] |([a-z0-9]+\.)+\w+: )| SQLSTATE: \w+$")
@@ -51,11 +51,11 @@ _NO_FILES = ("No FileSystem for scheme", "ClassNotFoundException: Class org.apac
 
 
 def load(spark: SparkSession, options: LoadOptions, tell: Tell) -> LoadReport:
-    """Load. ``tell`` is told after each set of files that are read together. Raises InvalidRequest, ConfigurationError, Unreachable, and what ended the patience of a task."""
+    """Load; call ``tell`` after each set of files. Raises InvalidRequest, ConfigurationError, Unreachable, errors of tasks."""
     started_s = time.monotonic()
     mapping = load_mapping(Path(options.mapping)) if options.mapping else None
     spark.conf.set("spark.sql.files.maxPartitionBytes", str(WHOLE_BYTES if options.is_ordered else options.split_bytes))
-    # Else blocks would follow from the number of cores.
+    # Else blocks would depend on the number of cores.
     spark.conf.set("spark.sql.files.minPartitionNum", "1")
     # Else a file cannot have the columns id and ID.
     spark.conf.set("spark.sql.caseSensitive", "true")
@@ -91,14 +91,14 @@ def load(spark: SparkSession, options: LoadOptions, tell: Tell) -> LoadReport:
 
 
 def _files(spark: SparkSession, options: LoadOptions) -> list[LoadFile]:
-    """The files behind each name, in the order of the names. Raises InvalidRequest for a name behind which there is none."""
+    """Return the files of each name, in the order of the names. Raises InvalidRequest for a name without files."""
     found: dict[str, LoadFile] = {}
     for name in options.files:
-        # A name that is a file here is no pattern.
+        # The name of an existing file is no pattern.
         path = f"file://{str(Path(name).absolute()).translate(_GLOB)}" if "://" not in name and Path(name).exists() else name
         frame = spark.read.format("binaryFile").load(path).selectExpr("path", "length", "unix_micros(modificationTime)")
         listed = frame.collect()
-        # Files without content have no row.
+        # Empty files have no row.
         if not listed and not frame.inputFiles():
             raise InvalidRequest(f"{name}: no file that Spark reads (names that begin with _ or . are hidden from it)")
         for row in sorted(listed):
@@ -109,7 +109,7 @@ def _files(spark: SparkSession, options: LoadOptions) -> list[LoadFile]:
 def _frames(
     spark: SparkSession, files: list[LoadFile], mapping: Mapping | None, *, is_ordered: bool
 ) -> Iterator[tuple[DataFrame, int]]:
-    """What the sink takes: one DataFrame for files that are read together, and their size in bytes."""
+    """Yield the input of the sink: one DataFrame for files that are read together, and their size in bytes."""
 
     def kind(file: LoadFile) -> tuple[str, ...]:
         has_head = file.read_as == CSV and mapping is not None and not mapping.csv.columns
@@ -131,7 +131,7 @@ def _frames(
             for needed in mapping.columns:
                 if needed not in (*known, ALL_COLUMNS):
                     raise InvalidRequest(f"{paths[0]} has no column {needed!r}; it has {', '.join(known) or 'none'}")
-            # PySpark takes a name with a dot or a backtick apart, so the columns travel without theirs.
+            # PySpark parses dots and backticks in names, so the columns get plain names.
             frame = rows.toDF(*(f"column{place}" for place in range(len(rows.columns)))).mapInArrow(
                 partial(mapped, mapping=mapping, names=rows.columns),
                 OF_KEYS if mapping.keys is not None else OF_STATEMENTS,
@@ -140,7 +140,7 @@ def _frames(
 
 
 def _placed(frame: DataFrame, source: str = "source", part: str = "part") -> DataFrame:
-    """With the columns from which ids and labels of blank nodes follow."""
+    """Add the columns from which ids and labels of blank nodes derive."""
     from pyspark.sql import functions as sql
 
     path, start = sql.col("_metadata.file_path"), sql.col("_metadata.file_block_start")
@@ -162,7 +162,7 @@ def _first_line(spark: SparkSession, file: LoadFile) -> str:
 
 
 def _csv(spark: SparkSession, names: list[str], mapping: Mapping, head: str) -> DataFrame:
-    """Rows of CSV. Spark's parser takes a quotation that does not end with its line, so lines with one are found before it."""
+    """Read rows of CSV. Spark's parser accepts a quotation that its line does not end, so such lines are found first."""
     from pyspark.sql import functions as sql
 
     form = mapping.csv
@@ -191,7 +191,7 @@ def _csv(spark: SparkSession, names: list[str], mapping: Mapping, head: str) -> 
 
 
 def _parsed(spark: SparkSession, paths: list[str], syntax: str) -> DataFrame:
-    """Files that only a parser can read: one task for each."""
+    """Read files that only a parser can read: one task for each."""
     from pyspark.sql import functions as sql
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -207,7 +207,7 @@ def _parsed(spark: SparkSession, paths: list[str], syntax: str) -> DataFrame:
 
 
 def _written(spark: SparkSession, frame: DataFrame, options: LoadOptions, mapping: Mapping | None, number: int) -> Result:
-    """Write one DataFrame. Raises what the sink raises; rejects are told and not raised."""
+    """Write one DataFrame. Raises errors of the sink; rejects are in the result."""
     place = (
         {"table": mapping.keys.table} if mapping is not None and mapping.keys is not None else {"repository": options.repository}
     )
@@ -231,7 +231,7 @@ def _written(spark: SparkSession, frame: DataFrame, options: LoadOptions, mappin
 
 
 def _report(spark: SparkSession, path: str) -> Result | None:
-    """What the sink tells on the driver, which may be another machine."""
+    """Read the report of the sink, which the driver wrote, maybe on another machine."""
     with suppress(Exception):
         told = json.loads(spark.read.text(path, wholetext=True).first()[0])  # type: ignore[index]
         told.pop("id")
@@ -241,7 +241,7 @@ def _report(spark: SparkSession, path: str) -> Result | None:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Turns what Spark raises into an error of one line: ours, if a task raised one."""
+    """Turn an error of Spark into one line, or into brokerha's error if a task raised one."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -1,12 +1,12 @@
-"""The state at any LSN or time of an archive: as a backup, or as the directory of one worker.
+"""The state of an archive at any LSN or time: as a backup, or as the directory of one worker.
 
     state(log up to L) ──sorted by store, name and key on the executors──> Arrow batches ──one partition after the other──> built and proved
                                                                                                             ─> its name
 
-Executors compute and sort; only the bulk load into one copy is local, and takes the sorted partitions as they come, so that no folder has to be
-seen by both, and the driver holds one partition at a time. The fingerprint of the LSN stands in the archive, written by the cluster when it
-was there. What was built is read again as a whole and must come to just that fingerprint. A backup is restored with ``brokerha restore``; a
-worker that starts from a directory says its LSN and follows the log from the next one on, as long as its master still has it.
+Executors compute and sort. Only the bulk load into one copy is local: it takes the sorted partitions one by one, so no shared
+folder is needed, and the driver holds one partition at a time. The archive has the fingerprint that the cluster wrote at that LSN.
+The built copy is read again as a whole and must have exactly that fingerprint. ``brokerha restore`` restores a backup. A worker
+that starts from a directory reports its LSN and follows the log from the next one on, as long as its master still has it.
 """
 
 from __future__ import annotations
@@ -57,45 +57,45 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NODE: Final[NodeId] = "archive"
-"""Who stands in the manifest of a backup as the worker whose copy it is."""
+"""Node id in the manifest of a backup, in place of a worker."""
 PARTITION_ROWS: Final = 250_000
-"""Of the log, for each partition of what is sorted: what the driver takes at a time."""
+"""Rows of the log for each sorted partition, which the driver holds as a whole."""
 _TOLD_ITEMS: Final = 10_000
 _SECTIONS: Final = (GRAPH, TABLE, QUEUE, CONTROL)
 
 Tell = Callable[[int, int], None]
-"""Is told (items done, items in all); may raise to end the work."""
+"""Receives (items done, all items); can raise to end the work."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildOptions:
-    """Which state, from where, and what becomes of it: one of ``backup`` and ``into``."""
+    """Source, state and target: one of ``backup`` and ``into``."""
 
     archive: str
     """Folder or URL (pipeline/places.py)."""
     backup: str = ""
-    """Name of the backup that is made."""
+    """Name of the new backup."""
     backups: Path | None = None
-    """Folder that it is made in."""
+    """Folder of the new backup."""
     into: Path | None = None
-    """Directory of the worker that is made."""
+    """Directory of the new worker."""
     node: NodeId = ""
-    """With ``into``: whose directory it is; the name of the directory without it."""
+    """With ``into``: id of the worker; default: the name of the directory."""
     cluster: str = ""
-    """Cluster that it is for; the one of the archive without it."""
+    """Name of the target cluster; default: that of the archive."""
     to_lsn: Lsn | None = None
     to_time_us: Timestamp | None = None
-    """Microseconds since 1970: the last transaction at or before it. Neither: the last one of the archive."""
+    """Microseconds since 1970: the last transaction at or before it. Default of both: the last one of the archive."""
     is_replaced: bool = False
-    """Whether what has that name, or lies in that directory, may be replaced."""
+    """Whether an existing backup or directory can be replaced."""
     has_lines: bool = False
-    """Whether the backup gets all lines of the log up to its LSN too."""
+    """Whether the backup also gets all lines of the log up to its LSN."""
     is_dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What was rebuilt."""
+    """Result of a rebuild."""
 
     archive: str
     cluster: str
@@ -104,29 +104,29 @@ class RebuildReport:
     timestamp: Timestamp
     """Microseconds since 1970; 0 for LSN 0."""
     fingerprint: str
-    """Of the cluster at that LSN; what was built has it, or there is no report."""
+    """Fingerprint of the cluster at that LSN; the built copy has it, or there is no report."""
     target: str
     """The backup or the directory."""
     node: NodeId = ""
     rows: int = 0
-    """Of the archive, that the state comes from."""
+    """Rows of the archive from which the state was computed."""
     items: int = 0
     """Quads, keys and messages; 0 in a dry run."""
     repositories: int = 0
     seconds: float = 0.0
     is_dry_run: bool = False
     in_the_way: str = ""
-    """What keeps it from being made, in a dry run; empty when nothing does."""
+    """What prevents the rebuild, in a dry run; else empty."""
 
 
 def run(
     options: RebuildOptions, start: Callable[[], AbstractContextManager[SparkSession]], tell: Tell,
     now_us: Callable[[], int] = lambda: 0,
 ) -> RebuildReport:  # fmt: skip
-    """Rebuild; Spark starts when nothing is in the way.
+    """Rebuild; Spark starts when nothing prevents it.
 
-    Raises InvalidRequest (no such LSN or time, a wrong name), StoreError (something is in the way, no space), StoreDiffers (what the archive
-    holds is not what was logged), StoreDamaged.
+    Raises InvalidRequest (no such LSN or time, a wrong name), StoreError (the target exists, no space), StoreDiffers (the archive
+    differs from the log), StoreDamaged.
     """
     table = LogTable(place(options.archive))
     with _archive_named(table.where):
@@ -158,7 +158,7 @@ def run(
 
 
 def planned(options: RebuildOptions, table: LogTable, state: LogState) -> RebuildReport:
-    """What would be rebuilt, and what is in its way; nothing is changed. Raises as `run` does."""
+    """Report what would be rebuilt, and what prevents it, without changes. Raises as `run`."""
     lsn = lsn_of(table, state, options.to_lsn, options.to_time_us)
     node, cluster = _names(options, state)
     if options.into is not None:
@@ -186,7 +186,7 @@ def planned(options: RebuildOptions, table: LogTable, state: LogState) -> Rebuil
 
 
 def lsn_of(table: LogTable, state: LogState, lsn: Lsn | None, time_us: Timestamp | None) -> Lsn:
-    """The LSN that is meant. Raises InvalidRequest, StoreError when no state can be computed from the archive."""
+    """Return the LSN of the options. Raises InvalidRequest, StoreError when no state can be computed from the archive."""
     frames.check_whole(table, state)
     if lsn is not None and time_us is not None:
         raise InvalidRequest("an LSN and a time are two ways to say up to where: give one of them")
@@ -203,7 +203,7 @@ def lsn_of(table: LogTable, state: LogState, lsn: Lsn | None, time_us: Timestamp
 
 
 def _names(options: RebuildOptions, state: LogState) -> tuple[NodeId, str]:
-    """Node and cluster that it is for. Raises InvalidRequest, ConfigurationError."""
+    """Return the target node and cluster. Raises InvalidRequest, ConfigurationError."""
     if bool(options.backup) == (options.into is not None):
         raise InvalidRequest("what is to be made? name a backup, or give the directory of a worker")
     cluster = options.cluster or state.head.cluster
@@ -235,7 +235,7 @@ def _obstacle(directory: Path, cluster: str, *, is_forced: bool) -> str:
 
 @contextmanager
 def _archive_named(where: str) -> Iterator[None]:
-    """Say of content that is not what was logged which archive it is of, and what to do."""
+    """Add to an error about wrong content the archive's name, and what to do."""
     what_to_do = (
         f"the archive in {where} is not what was archived: use a copy of it; "
         f"brokerha pipeline audit --archive {where} says which row it is"
@@ -249,7 +249,7 @@ def _archive_named(where: str) -> Iterator[None]:
 
 
 class _Given:
-    """The content at an LSN on its way into a builder; nothing of it is believed, because what was built is proved (stores/backup/building.py)."""
+    """The content at an LSN for a builder; it needs no trust, because the built copy is proved (stores/backup/building.py)."""
 
     def __init__(self, spark: SparkSession, table: LogTable, state: LogState, lsn: Lsn, tell: Tell) -> None:
         self.items = 0
@@ -260,7 +260,7 @@ class _Given:
         self._partitions = partitions_of(state, lsn)
 
     def fill(self, builder: CopyBuilder) -> None:
-        """Give everything. Raises what the builder and the tasks raise."""
+        """Give the whole content to the builder. Raises errors of the builder and the tasks."""
         sections = itertools.groupby(self._rows(), lambda row: row[0])
         checks: list[Check] = []
         for section, rows in sections:
@@ -282,19 +282,19 @@ class _Given:
         builder.lines(last_lines(self._table, self._state, self._lsn))
 
     def read_again(self, items: int) -> None:
-        """So many items were proved."""
+        """Report the number of proved items."""
         self._tell(min(self.items + items, 2 * self.items), 2 * self.items)
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
-        """Section, name, key (none of a repository itself), value, content type, place: in the order in which a builder takes them."""
+        """Yield section, name, key (None for a repository itself), value, content type, place, in the builder's order."""
         for batch in batches_of(in_order(frames.state(self._log, columns=COLUMNS, is_unfolded=True), self._partitions)):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
             self.items += batch.num_rows - batch["key"].null_count
-            # Each item is given once, and read once more to prove it.
+            # Each item is given once, and read once more for the proof.
             self._tell(self.items, 2 * self.items)
 
     def _stores(self) -> tuple[Mapping[str, Counts], Mapping[tuple[str | None, str], Lsn]]:
-        """Counters of queues, and the last change of each store that ever was."""
+        """Return the counters of queues, and the last change of each store that ever existed."""
         kinds = (f.count(f.when(f.col("kind") == kind, 1)).alias(kind) for kind in (PUBLISH, ACCEPT))
         of_stores = self._log.filter(f.col("store").isin(GRAPH, TABLE, QUEUE)).groupBy("store", "name")
         found = of_stores.agg(f.max("lsn").alias("lsn"), *kinds).collect()
@@ -309,12 +309,12 @@ COLUMNS: Final = (
 
 
 def partitions_of(state: LogState, lsn: Lsn) -> int:
-    """Into how many parts the content at an LSN is sorted."""
+    """Return the number of partitions for sorting the content at an LSN."""
     return max(2, -(-sum(file.rows for file in state.files_of(1, lsn)) // PARTITION_ROWS))
 
 
 def in_order(state: DataFrame, partitions: int) -> DataFrame:
-    """Repositories, each before its quads; then keys, messages by place, and checks: sorted over all partitions."""
+    """Sort over all partitions: repositories, each before its quads; then keys, messages by place, and checks."""
     store, name, nothing = f.col("store"), f.col("name").cast("binary"), f.lit(b"\0")
     section = f.lit(len(_SECTIONS) - 1)
     for number, each in enumerate(_SECTIONS[:-1]):
@@ -342,7 +342,7 @@ def in_order(state: DataFrame, partitions: int) -> DataFrame:
 
 
 def batches_of(rows: DataFrame) -> Iterator[pa.RecordBatch]:
-    """Rows as Arrow batches, one partition after the other in their order; the driver holds one of them at a time."""
+    """Yield rows as Arrow batches, partition by partition in order; the driver holds one partition at a time."""
     for packed in rows.mapInArrow(_packed, "batch binary").toLocalIterator(prefetchPartitions=True):
         yield from pa.ipc.open_stream(bytes(packed.batch))
 
@@ -356,7 +356,7 @@ def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def last_lines(table: LogTable, state: LogState, lsn: Lsn) -> list[LoggedRow]:
-    """The last lines of the log up to an LSN, as many as a copy keeps. Raises StoreDamaged, ProtocolError."""
+    """Return the last lines of the log up to an LSN, as many as a copy keeps. Raises StoreDamaged, ProtocolError."""
     found: deque[LoggedRow] = deque(maxlen=TAIL_LSNS)
     size_bytes = 0
     for entry in _entries(table, state, max(1, lsn - TAIL_LSNS + 1), lsn) if lsn else ():
@@ -372,7 +372,7 @@ def _entries(table: LogTable, state: LogState, first_lsn: Lsn, last_lsn: Lsn) ->
 
 
 def line_of(entry: LogEntry) -> LoggedRow:
-    """The line of the log that workers keep of an entry."""
+    """Return the log line that workers keep for an entry."""
     return entry.txid, entry.timestamp, entry.outcome, entry.reason, entry.effect, entry.fingerprint
 
 

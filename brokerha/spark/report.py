@@ -1,14 +1,14 @@
-"""The counts of a report, computed on Spark from the rows of an archive.
+"""Counts for a report, computed on Spark from the rows of an archive.
 
     entries   first row of each entry ──> by (bin, origin, outcome, epoch)
     changes   rows ──> gain: +1, -1 or 0 items ──> by (store, name, bin) ──┬─> by (store, bin)     charts
                                                                            └─> by (store, name)    the stores with most changes
     busiest   keys, predicates; reasons of rejections, the latest of them
 
-Effects say what really changed, so each quad, message and delete counts as it is; a repository that is removed has its quads removed before, by rows
-of their own. Only a put, or a check, may find its item there: these are looked at in the order of their item.
+Effects hold real changes, so each quad, message and delete counts fully; a removed repository has rows that first remove its quads.
+Only a put or a check can overwrite its item: these rows are compared with the row before, by item.
 
-What is brought here is bounded by bins, kinds and tables of the report, never by the number of entries.
+The size of the result on the driver is bounded by bins, kinds and tables of the report, not by the number of entries.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 REASONS_MOST = 5_000
-"""Rows of (bin, reason) that are brought here; the rest is counted as others."""
+"""Most rows of (bin, reason) on the driver; the rest counts as others."""
 ITEMS = {GRAPH: "statements", TABLE: "keys", QUEUE: "messages", CONTROL: "checks"}
-"""What the items of each store are called."""
+"""Word for the items of each store."""
 BEFORE = -1
-"""Bin of what was before the first."""
+"""Bin of changes before the first bin."""
 _COLUMNS = ("lsn", "operation", "part", "timestamp", "store", "name", "kind", "tombstone", *ITEM)
 
 
 @dataclass(slots=True)
 class _Work:
-    """One report that is being made."""
+    """State of a report in the making."""
 
     spark: SparkSession
     table: LogTable
@@ -76,12 +76,12 @@ class _Work:
     notes: list[str] = field(default_factory=list)
 
     def rows(self, *columns: str) -> DataFrame:
-        """Rows within the time of the report."""
+        """Return the rows within the time of the report."""
         return archived(self.spark, self.table, self.state, self.first_lsn, self.last_lsn, columns)
 
 
 def report(spark: SparkSession, options: ReportOptions, tell: Tell) -> ReportFacts:
-    """Everything that a report tells. Raises StoreError, StoreDamaged (see `rows`), InvalidRequest for a time with no entries."""
+    """Compute all facts of a report. Raises StoreError, StoreDamaged (see `rows`), InvalidRequest for a time without entries."""
     table = LogTable(place(options.archive))
     state = table.state()
     bins, first_lsn, last_lsn = span(table, state, options)
@@ -194,19 +194,19 @@ class _Changes:
     counts: dict[tuple[str, int], int]
     """Changes by (store, bin)."""
     items: tuple[Series, ...]
-    """Living items at the end of each bin, for each store that ever had some; empty where that cannot be told."""
+    """Living items at the end of each bin, for each store that ever had some; empty when the archive does not know."""
     stores: tuple[StoreFacts, ...]
-    """With the most changes."""
+    """Stores with the most changes."""
 
 
 def _bin_of(bins: Bins) -> Column:
-    """The bin of a row, as column `bin`; `BEFORE` for one that was earlier."""
+    """Return the bin of a row, as column `bin`; `BEFORE` for an earlier row."""
     since = f.unix_micros("timestamp") - bins.start_us
     return f.greatest(f.floor(since / bins.width_us).cast("int"), f.lit(BEFORE)).alias("bin")
 
 
 def _changes(work: _Work) -> _Changes:
-    """Changes up to the end of the report, those before it too: they tell how many items there were."""
+    """Count all changes up to the end of the report, also earlier ones, which determine the number of items."""
     first_lsn, is_told = work.state.head.first_lsn, work.state.holds_every_state
     log = archived(work.spark, work.table, work.state, first_lsn, work.last_lsn, SCHEMA.names)
     changes, is_asked = history(log)
@@ -222,7 +222,7 @@ def _changes(work: _Work) -> _Changes:
 
 
 def _counted(log: DataFrame, bins: Bins, *, is_net: bool) -> DataFrame:
-    """Columns store, name, bin, changes, gain, last_lsn. ``is_net``: each row of a quad says that it came or went; large transactions only ask for it."""
+    """Return store, name, bin, changes, gain, last_lsn. ``is_net``: quad rows are real changes, not requests of large ones."""
     kind = f.col("kind")
     is_placed = f.col("store").isin(TABLE, CONTROL) | (~f.lit(is_net) & kind.isin(ADD, REMOVE))
     gain = f.when(kind.isin(ADD, PUBLISH), 1).when(kind.isin(REMOVE, ACCEPT), -1).otherwise(-f.col(GONE))

@@ -3,21 +3,21 @@
     with session("archive", SparkOptions()) as spark:
         spark.range(3).count()
 
-| where a job runs | when |
+| a job runs on | when |
 |---|---|
-| the master that ``spark-submit`` was given | the program was started by it |
-| the server in ``SPARK_REMOTE``, or a master ``sc://host:port`` | else, if it is set |
-| the master of the options | else, if there is one |
+| the master of ``spark-submit`` | it started the program |
+| the server in ``SPARK_REMOTE``, or a master ``sc://host:port`` | else, if set |
+| the master of the options | else, if set |
 | all cores of this machine, each task up to four times | else |
 
-What others have decided is never overridden: with ``spark-submit`` or Spark Connect only settings of SQL are made here. No job may use
-`sparkContext`, which a session of Spark Connect does not have.
+Settings of the environment are never overridden: with ``spark-submit`` or Spark Connect only settings of SQL are made here. Jobs
+must not use `sparkContext`, which a session of Spark Connect does not have.
 
-What makes a start slow is loading and compiling classes (java.py says what is done about both). What Spark says goes to a log
-file in the cache folder, one for each kind of job, so that the terminal belongs to the job; what goes wrong in a task comes as an error.
+Loading and compiling classes makes a start slow (java.py reduces both). Spark's output goes to a log file in the cache folder, one
+for each kind of job, so that the terminal belongs to the job; a failed task gives an error.
 
-Workers of Spark run this interpreter. On a cluster each node needs brokerha installed with the same Python version at the same
-place, or named by ``--spark-conf spark.pyspark.python=…`` (docs/pipeline.md).
+Spark's workers run this interpreter. On a cluster each node needs brokerha with the same Python version at the same path, or at the
+one in ``--spark-conf spark.pyspark.python=…`` (docs/pipeline.md).
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ _OURS = re.compile(rf"\bbrokerha\.[a-z_.]+\.([A-Z]\w+): (.+)(?:\n({errors.REMEDY
 _OF_PYTHON = re.compile(r"(?!org\.|java|scala|py4j)[\w.]*(Error|Exception): ")
 """The last line of a traceback."""
 WORDS_LIMIT = 300
-"""Characters of what Spark says in an error."""
+"""Characters of Spark's text in an error."""
 LOCAL_MASTER = "local[*,4]"
 _LOCAL = "local"
 _STANDALONE = "spark://"
 _CONNECT, _CONNECT_PORT = "sc://", 15002
 _BY_SUBMIT = "PYSPARK_GATEWAY_PORT"
-"""Variable that tells a program of the JVM that ``spark-submit`` has started for it."""
+"""Variable with the port of the JVM that ``spark-submit`` has started for the program."""
 _REMOTE = "SPARK_REMOTE"
 _ANSWER_S = 5.0
-"""How long one master of a standalone cluster may take to accept a connection."""
+"""Time in which a master of a standalone cluster must accept a connection."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SQL: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""Settings of a session, wherever it runs."""
+"""Settings of every session."""
 _CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -80,7 +80,7 @@ _CONF: Mapping[str, str] = {
 _OF_THIS_MACHINE: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Adaptive execution puts small partitions together, but each of them is a task of its own before that.
+    # Adaptive execution merges small partitions, but each of them is a task of its own before.
     "spark.sql.shuffle.partitions": "8",
 }
 _LOG4J = """rootLogger.level = error
@@ -96,18 +96,18 @@ _MODULES_OF_PY4J = frozenset({"java_gateway", "clientserver"})
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """How a job runs on Spark."""
+    """How to run a job on Spark."""
 
     master: str = ""
     """``local[N,tries]``, ``spark://host:port``, ``yarn``, ``k8s://…``, ``sc://host:port``; see the head of the module."""
     memory: str = "2g"
-    """Of the driver's JVM, where everything runs with a local master."""
+    """Memory of the driver's JVM, in which everything runs with a local master."""
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Any setting of Spark, on top of ours."""
+    """Any setting of Spark; overrides the defaults here."""
 
     @property
     def where(self) -> str:
-        """The master or server that is meant; empty for that of ``spark-submit``, which nothing here overrides."""
+        """The master or server to use; empty for that of ``spark-submit``, which is never overridden."""
         if _BY_SUBMIT in os.environ:
             return ""
         return os.environ.get(_REMOTE) or self.master or LOCAL_MASTER
@@ -119,7 +119,7 @@ class SparkOptions:
 
 
 def cache_folder() -> Path:
-    """Where class archives, the log and a borrowed Java runtime's script lie; may be deleted at any time."""
+    """Return the folder of class archives, the log and a script for the Java runtime; it can be deleted at any time."""
     named = os.environ.get(CACHE_VARIABLE)
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(named) if named else Path(home) / "brokerha" / "spark"
@@ -133,9 +133,9 @@ def cache_folder() -> Path:
 
 @contextlib.contextmanager
 def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
-    """A session that ends with the block.
+    """Yield a session that ends with the block.
 
-    Raises ConfigurationError: no Spark, no Java, a master that cannot be reached. What Spark raises in the block becomes a StoreError.
+    Raises ConfigurationError: no Spark, no Java, an unreachable master. An error of Spark in the block becomes a StoreError.
     """
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise ConfigurationError("the pipeline needs Spark: pip install 'brokerha[spark]'")
@@ -162,7 +162,7 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def failures_told(log: Path) -> Iterator[None]:
-    """Turns what Spark raises when a task cannot go on into one error of one line: that of the task itself, if it was one of ours."""
+    """Turn a fatal error of Spark into one error of one line: that of the task, if a brokerha task raised it."""
     from py4j.protocol import Py4JError
     from pyspark.errors import AnalysisException, PySparkException
 
@@ -170,7 +170,7 @@ def failures_told(log: Path) -> Iterator[None]:
         with errors_of_tasks():
             yield
     except AnalysisException:
-        # A wrong query is a fault of ours.
+        # A wrong query is a bug in brokerha.
         raise
     except (Py4JError, PySparkException, ConnectionError) as error:
         raise StoreError(f"Spark gave up ({words_of(error)}); what it said is in {log}") from None
@@ -178,7 +178,7 @@ def failures_told(log: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def errors_of_tasks() -> Iterator[None]:
-    """Lets an error of brokerha that ended a task be raised as what it was; all else stays what Spark says."""
+    """Raise an error of brokerha that ended a task as itself; leave other errors to Spark."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -191,7 +191,7 @@ def errors_of_tasks() -> Iterator[None]:
 
 
 def error_of_task(text: str) -> BrokerhaError | None:
-    r"""The error of brokerha that ended a task, from the page of text that Spark makes of it; the innermost one, which comes last.
+    r"""Return the error of brokerha that ended a task, from Spark's text about it; the innermost one, which comes last.
 
     >>> error_of_task("Traceback …\n\nbrokerha.model.errors.NotReady: the log went back\n\n  at org.apache…")
     NotReady('the log went back')
@@ -209,7 +209,7 @@ def error_of_task(text: str) -> BrokerhaError | None:
 
 
 def words_of(error: Exception) -> str:
-    """What Spark says, in one line: the innermost cause, which it says last, else its first words."""
+    """Return Spark's message in one line: the innermost cause, which comes last, else its first words."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     of_python = [line for line in lines if _OF_PYTHON.match(line)]
@@ -238,9 +238,9 @@ def _started(name: str, master: str, settings: Mapping[str, str], log: Path) -> 
 
 
 def _check_answer(master: str) -> None:
-    """Raises ConfigurationError when no master of a standalone cluster, or no server of Spark Connect, accepts a connection.
+    """Raise ConfigurationError when no master of a standalone cluster, or no server of Spark Connect, accepts a connection.
 
-    Spark itself asks for minutes, which no setting shortens, and does not say then what was wrong.
+    Spark itself retries for minutes, which no setting shortens, and then does not name the problem.
     """
     kind = next((each for each in (_STANDALONE, _CONNECT) if master.startswith(each)), None)
     if kind is None:
@@ -265,7 +265,7 @@ def _check_answer(master: str) -> None:
 
 
 def _prepare_environment(cache: Path, runtime: Runtime, options: SparkOptions) -> None:
-    """What the JVM and the Python workers learn by variables, before the first of them starts."""
+    """Set the variables for the JVM and the Python workers, before the first of them starts."""
     import pyspark
 
     if runtime.home is not None:
@@ -281,10 +281,10 @@ def _prepare_environment(cache: Path, runtime: Runtime, options: SparkOptions) -
 
 
 def spark_home(cache: Path, own: Path) -> Path:
-    """A folder that serves as SPARK_HOME: links to all of PySpark's own one but its zip of sources.
+    """Make a folder for SPARK_HOME: links to everything in PySpark's own folder but its zip of sources.
 
-    Spark has a process of Python look up, make and plan a data source each time that one is used, and puts that zip in front of what is installed
-    here: each of them would compile PySpark anew. Made beside and renamed, because several processes may start at once.
+    For each use of a data source Spark starts Python processes with that zip before the installed PySpark, and each would compile
+    PySpark again. The folder is made atomically, because several processes can start at once.
     """
     home = cache / f"home-{hashlib.sha256(str(own).encode()).hexdigest()[:12]}"
     if not home.exists():
@@ -315,7 +315,7 @@ def _settings(cache: Path, runtime: Runtime, options: SparkOptions) -> dict[str,
 
 
 def _log4j(cache: Path) -> Path:
-    """The file that tells Spark what to say. Written beside and renamed, because several processes may start at once."""
+    """Write the file that configures Spark's logging, atomically, because several processes can start at once."""
     file = cache / "log4j2.properties"
     if not file.exists() or file.read_text(encoding="utf-8") != _LOG4J:
         partial = file.with_suffix(f".{os.getpid()}")
@@ -326,7 +326,7 @@ def _log4j(cache: Path) -> Path:
 
 @contextlib.contextmanager
 def _standard_error_to(file: Path) -> Iterator[None]:
-    """Send what this process and its children write to standard error into a file, for as long as the block runs."""
+    """Redirect the standard error of this process and its children into a file, during the block."""
     sys.stderr.flush()
     kept = os.dup(2)
     target = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -344,9 +344,9 @@ def _standard_error_to(file: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def start_is_clean() -> Iterator[None]:
-    """Around the start of Spark: Ctrl-C ends it at once. Processes that this one has started in the block end when the block fails.
+    """Wrap the start of Spark: Ctrl-C ends it at once, and processes that were started in the block end when the block fails.
 
-    Spark takes over SIGINT for good, and forgets the JVM that it has started when it is interrupted before the JVM has said its port.
+    Spark takes over SIGINT for good, and forgets its JVM when it is interrupted before the JVM has reported its port.
     """
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT)
@@ -359,16 +359,16 @@ def start_is_clean() -> Iterator[None]:
                 os.kill(child, signal.SIGKILL)
         raise
     finally:
-        # None: a handler that is not of Python, which Python cannot put back.
+        # None: a handler from outside Python, which Python cannot restore.
         if is_main and handler is not None:
             signal.signal(signal.SIGINT, handler)
 
 
 @contextlib.contextmanager
 def cut_off_questions_untold() -> Iterator[None]:
-    """For as long as the block runs, what py4j says through the root logger itself is dropped; it also comes as an error.
+    """Drop py4j's messages through the root logger during the block; they also come as errors.
 
-    So is what it says through its own loggers: the root logger has a handler for that from the first of those words on.
+    The same for its own loggers: their messages reach the root logger's handler, which exists after the first message.
     """
     loggers = [logging.root, *(logging.getLogger(f"py4j.{module}") for module in _MODULES_OF_PY4J)]
     for logger in loggers:
@@ -381,10 +381,10 @@ def cut_off_questions_untold() -> Iterator[None]:
 
 
 def children() -> set[int]:
-    """Ids of the processes that this one has started and that have not been waited for."""
+    """Return the ids of child processes that have not been waited for."""
     found: set[int] = set()
     for task in Path("/proc/self/task").glob("*/children"):
-        # A thread may end meanwhile.
+        # A thread can end meanwhile.
         with contextlib.suppress(OSError):
             found.update(map(int, task.read_text(encoding="ascii").split()))
     return found

@@ -1,12 +1,12 @@
-"""What Spark forks its Python workers from, instead of its own ``pyspark.daemon``: the same, with everything loaded before the first fork.
+"""The process from which Spark forks its Python workers: like ``pyspark.daemon``, but loads all modules before the first fork.
 
     python -m brokerha.spark.worker_daemon pyspark.worker        started by Spark (``spark.python.daemon.module``, session.py)
 
-Three things make the first tasks of a job wait, and are done once here instead of in each worker, or not at all:
+It avoids three delays of the first tasks of a job, or does their work once instead of in each worker:
 
-- Spark puts its own copy of PySpark, a zip of sources, in front of the installed one, and Python compiles what comes from a zip at each start.
+- Spark puts a zip of PySpark's sources before the installed PySpark, and Python compiles modules from a zip at each start.
 - Each worker would load numpy, pyarrow and the modules that tasks use.
-- After each task a worker looks through all of its objects for cycles. Those that were loaded here are frozen, so they are passed over.
+- After each task a worker scans all of its objects for cycles. Objects loaded here are frozen, so the scan skips them.
 
 Must never print: Spark reads a port from standard output.
 """
@@ -27,7 +27,7 @@ LOADED: Final = (
 
 
 def main() -> None:
-    """Load, freeze, and be Spark's daemon until Spark closes standard input."""
+    """Load and freeze all modules, and run Spark's daemon until Spark closes standard input."""
     given = list(sys.path)
     sys.path[:] = [path for path in given if not path.endswith(ZIPPED)]
     if find_spec("pyspark") is None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from brokerha.stores.backup.manifest import Manifest
 
 POLL_S = 0.5
-"""Time between two questions how far a backup is."""
+"""Time between two questions for the progress of a backup."""
 COLUMNS = columns(
     "name", "cluster", "node=WORKER", "made", "least_lsn=FROM LSN", "last_lsn=TO LSN", "last_time=LAST TRANSACTION",
     "size", "segments", "problem",
@@ -66,7 +66,7 @@ def make(
 
 
 def _begun(cluster: Cluster, name: str, worker: str, **wanted: bool) -> tuple[Client, Row]:
-    """(the master that gives it to a worker of its own, the task). Raises NotReady when no site has a worker for it, Unreachable."""
+    """Return (the master that gives it to a worker, the task). Raises NotReady when no site has a worker for it, Unreachable."""
     masters = [cluster.master_of(worker)] if worker else cluster.masters
     if len(masters) > 1:
         masters = list(cluster.worker_lists()[0])
@@ -80,7 +80,7 @@ def _begun(cluster: Cluster, name: str, worker: str, **wanted: bool) -> tuple[Cl
 
 
 def _followed(cluster: Cluster, client: Client, task: Row) -> Row:
-    """Ask how far a task is until it ends. Raises NotReady when nobody knows it any more, Unreachable."""
+    """Ask for the progress of a task until it ends. Raises NotReady when the master has forgotten it, Unreachable."""
     while task["state"] == "running" and not task["total"]:
         task = _next(cluster, client, task)
     done = 0
@@ -94,7 +94,7 @@ def _followed(cluster: Cluster, client: Client, task: Row) -> Row:
 
 def _next(cluster: Cluster, client: Client, task: Row) -> Row:
     time.sleep(POLL_S)
-    # The backup goes on without us; a master that restarts is back in a moment.
+    # The backup continues by itself, and a restarting master is back in a moment.
     retrying = until_reached(cluster.timeout_s, POLL_S)
     found: Row | None = retrying(client.task, task["request"])
     if found is None:

@@ -1,6 +1,6 @@
-"""Where a command finds backups and logs: ``--backups DIR``, else the folder of the cluster file; a name with a ``/`` is a directory itself.
+"""Where commands find backups and logs: ``--backups DIR``, else the folder in the cluster file; a name with a ``/`` is a directory.
 
-Backups are made on the machine of a worker, so these commands run there, or wherever the folder was copied to.
+A worker makes backups on its machine, so these commands run there, or on any machine to which the folder was copied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BackupsOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class LogOptions(Options):
-    """Which log is read: that of running nodes without any of them."""
+    """The log to read: by default that of running nodes."""
 
     journal: Annotated[
         Path | None, typer.Option("--journal", metavar="DIR", help="Read the journal of a master that is stopped.")
@@ -45,7 +45,7 @@ class LogOptions(Options):
     backups: BackupsOption = None
 
     def check(self) -> None:
-        """Raise typer.BadParameter when they do not go together."""
+        """Raise typer.BadParameter when options do not fit together."""
         if sum(each is not None for each in (self.journal, self.stream, self.backup)) > 1:
             raise typer.BadParameter("write one of --journal, --stream and --backup")
         if self.stream is not None and not self.master:
@@ -53,7 +53,7 @@ class LogOptions(Options):
 
 
 def backup_folder(backups: Path | None, config: Path | None) -> BackupFolder:
-    """The folder of backups. Raises ConfigurationError, typer.BadParameter."""
+    """Return the folder of backups. Raises ConfigurationError, typer.BadParameter."""
     from brokerha.stores.backup.directory import BackupFolder
 
     if backups is None and config is None and not DEFAULT_CONFIG.exists():
@@ -64,7 +64,7 @@ def backup_folder(backups: Path | None, config: Path | None) -> BackupFolder:
 
 
 def backup_named(name: str, backups: Path | None, config: Path | None) -> BackupDirectory:
-    """The backup with a name, or in a directory. Raises ConfigurationError, InvalidRequest, typer.BadParameter."""
+    """Return the backup with a name, or in a directory. Raises ConfigurationError, InvalidRequest, typer.BadParameter."""
     from brokerha.stores.backup.directory import BackupDirectory
 
     if "/" in name:
@@ -73,7 +73,7 @@ def backup_named(name: str, backups: Path | None, config: Path | None) -> Backup
 
 
 def checked_snapshot(backup: BackupDirectory, manifest: Manifest) -> Snapshot:
-    """The copy of a backup, all of which was read, with a progress bar, and is right. Raises StoreDamaged."""
+    """Read a whole backup, with a progress bar, and return its copy. Raises StoreDamaged."""
     from brokerha.stores.backup.restoring import check_backup
 
     with progress("verify", manifest.size_bytes, "MB", MEGABYTE) as meter:
@@ -81,14 +81,14 @@ def checked_snapshot(backup: BackupDirectory, manifest: Manifest) -> Snapshot:
 
 
 def time_us(text: str) -> int:
-    """A time as microseconds since 1970: ISO 8601, in UTC unless it says otherwise; or the number itself.
+    """Parse a time into microseconds since 1970: ISO 8601, in UTC by default, or the number itself.
 
     >>> time_us("2026-11-21T04:15:42.116798"), time_us("1795234542116798")
     (1795234542116798, 1795234542116798)
     """
     epoch = datetime.fromtimestamp(0, UTC)
     try:
-        # Fewer digits are seconds, milliseconds or a day, and as microseconds a time at which there was nothing.
+        # Shorter numbers are not microseconds: they would be a time before any data.
         is_number = text.isdecimal() and len(text) > 14
         when = epoch + timedelta(microseconds=int(text)) if is_number else datetime.fromisoformat(text)
         since = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).astimezone(UTC) - epoch
@@ -100,7 +100,7 @@ def time_us(text: str) -> int:
 
 
 def size_text(size_bytes: int) -> str:
-    """A size as people read it.
+    """Format a size for people.
 
     >>> size_text(1_234_567)
     '1.2 MB'

@@ -1,7 +1,7 @@
-"""``brokerha replay``: lines of the log, applied to the directory of a worker that is stopped, or to a new one.
+"""``brokerha replay``: lines of the log, applied to the directory of a stopped worker, or to a new one.
 
-Every line is compared with its fingerprint, so what comes out is what every worker had at that LSN. What was applied before an
-error, or before Ctrl-C, stays: the same command goes on from there.
+Every line is compared with its fingerprint, so the result is what every worker had at that LSN. Lines that were applied before an
+error or Ctrl-C stay; the same command continues after them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def replay(
 
 
 def _owner(into: Path, cluster: str, node_id: str) -> tuple[str, NodeId]:
-    """Cluster and node of the directory. Raises typer.BadParameter, InvalidRequest."""
+    """Return cluster and node of the directory. Raises typer.BadParameter, InvalidRequest."""
     from brokerha.stores.backup.restore_target import obstacle_in, owner_of
 
     owner = owner_of(into)
@@ -89,7 +89,7 @@ def _applied(source: Source, into: Path, owner: tuple[str, NodeId], from_lsn: Ls
     from brokerha.stores.backup.replaying import replay as applied_lines
     from brokerha.stores.copies.worker_copy import WorkerCopy
 
-    # The directory and the first line are looked at before it is opened, because opening makes it.
+    # The directory and the first line are checked before opening, because opening creates the directory.
     before = _where(into, owner, source)
     first_lsn = _first(from_lsn, before, last_lsn, source)
     lines_to_apply = source.lines(first_lsn, last_lsn) if first_lsn <= last_lsn else iter(())
@@ -105,7 +105,7 @@ def _applied(source: Source, into: Path, owner: tuple[str, NodeId], from_lsn: Ls
 
 
 def _first(from_lsn: Lsn | None, before: Applied, last_lsn: Lsn, source: Source) -> Lsn:
-    """The first line that is read. Raises InvalidRequest when the range cannot be applied."""
+    """Return the first LSN to read. Raises InvalidRequest when the range cannot be applied."""
     if last_lsn > source.last_lsn:
         raise InvalidRequest(f"{source.name} ends with LSN {source.last_lsn}, before {last_lsn}")
     first_lsn = before.lsn + 1 if from_lsn is None else from_lsn
@@ -128,7 +128,7 @@ def _answer(into: Path, before_lsn: Lsn, lines: int, after: Applied) -> dict[str
 
 
 def _looked_through(source: Source, into: Path, owner: tuple[str, NodeId], from_lsn: Lsn | None, last_lsn: Lsn) -> dict[str, Any]:
-    """Read everything that would be applied."""
+    """Read all lines that would be applied."""
     from brokerha.ports.store import Applied
 
     before = _where(into, owner, source)
@@ -158,7 +158,7 @@ def _measured(lines: Lines, first_lsn: Lsn, last_lsn: Lsn, meter: Meter) -> Any:
 
 
 def _where(into: Path, owner: tuple[str, NodeId], source: Source) -> Applied:
-    """Where a directory stands; a new one is not made. Raises StoreDamaged, StoreError (in use), WentBack (it holds what is void)."""
+    """Return the position of a directory; do not make one. Raises StoreDamaged, StoreError (in use), WentBack (void lines)."""
     from brokerha.model.fingerprints import EMPTY
     from brokerha.ports.store import Applied
     from brokerha.stores.backup.restore_target import owner_of
@@ -177,29 +177,29 @@ def _where(into: Path, owner: tuple[str, NodeId], source: Source) -> Applied:
 
 # ---- sources: a running master, a journal, a stream, a backup
 #
-# Each says which cluster it is of, what it has, and gives lines of a range in order; a range that begins before what it has is
-# an error that names the first line that there is.
+# Each knows its cluster and its range, and yields the lines of a range in order. A range that begins too early is # an error that
+# names the first available line.
 
 Lines = Iterator[tuple[Lsn, LoggedRow]]
 
 
 class Source(NamedTuple):
-    """A log that can be read."""
+    """A readable log."""
 
     name: str
-    """For people."""
+    """Name for people."""
     cluster: str
-    """Empty when it does not say."""
+    """Empty when the source does not know it."""
     last_lsn: Lsn
-    """The last line that it has now."""
+    """LSN of the last available line."""
     lines: Callable[[Lsn, Lsn], Lines]
-    """Lines of a range, both ends included."""
+    """Yields the lines of a range, both ends included."""
     rewinds: Rewinds = ()
-    """How often the log had gone back after splits."""
+    """The points at which the log went back after splits."""
 
 
 def _opened(wanted: LogOptions, stack: ExitStack, cluster: Cluster) -> Source:
-    """The source, closed with the stack. Raises typer.BadParameter."""
+    """Open the source; the stack closes it. Raises typer.BadParameter."""
     wanted.check()
     if wanted.journal is not None:
         return _of_journal(stack, wanted.journal)

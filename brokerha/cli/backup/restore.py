@@ -1,8 +1,8 @@
-"""``brokerha restore``: directories of nodes made from a backup, for one worker or for a whole cluster that is stopped; for one that runs, ``--online``.
+"""``brokerha restore``: node directories from a backup, for one worker or a whole stopped cluster; ``--online`` for a running one.
 
-The plan comes first: which state, which directories, what is in the way. Then the backup is read as a whole; only when all of it
-is right, and every directory is made beside its place, the first of them is put there. A run that was killed goes on when it is
-started again with the same words. Nothing that a process has open is ever touched.
+The plan comes first: which state, which directories, what prevents it. Then the whole backup is read. Only after that succeeds, and
+every directory is made beside its place, is the first one put in place. The same command continues a run that was killed. Files
+that a process has open are never touched.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from brokerha.stores.backup.restore_target import Target
 
 ATTEMPTS: Final = 20
-"""How often somebody may have written meanwhile."""
+"""Most retries after concurrent writes."""
 LINE_S: Final = 30.0
-"""How long a master may take to show a line that is in the order."""
+"""Time in which a master must show a line that is in the order."""
 MESSAGES_AT_ONCE: Final = 1_000
 NODE: Final = "restored"
 LINE_BYTES = 10_000
-"""Applying a line takes about as long as copying so much: measured with lines of ten quads."""
+"""Applying a line takes about as long as copying this many bytes: measured with lines of ten quads."""
 COLUMNS = columns("node", "role", "directory", "in_the_way")
 ToLsnOption = Annotated[
     int | None,
@@ -60,7 +60,7 @@ ToTimeOption = Annotated[
 
 
 class Readable(Protocol):
-    """A copy, as far as it is read here."""
+    """The parts of a copy that are read here."""
 
     def read(self, kind: str, name: str, arguments: dict[str, object]) -> ReadAnswer:
         """Answer a read."""
@@ -76,12 +76,12 @@ class EarlierCopy:
         return b"".join(self._copy.read(kind, name, arguments).pieces)
 
     def value(self, table: str, key: bytes) -> bytes | None:
-        """The value of a key, or None."""
+        """Return the value of a key, or None."""
         rows = msgpack.unpackb(self._read("range", table, **{"from": key, "to": key + b"\0", "limit": 1}))
         return rows[0][1] if rows else None
 
     def messages(self, queue: str) -> list[Message]:
-        """All messages of a queue, oldest first."""
+        """Return all messages of a queue, oldest first."""
         found: list[Message] = []
         while True:
             after = {"after": found[-1].id} if found else {}
@@ -91,14 +91,14 @@ class EarlierCopy:
                 return found
 
     def checks(self) -> Mapping[str, Operation]:
-        """The control suite."""
+        """Return the control suite."""
         rows = json.loads(self._read("control", ""))["checks"]
         return {row["name"]: ("control-add", *Check(**row)) for row in rows}
 
 
 @contextmanager
 def _earlier_copy(backup: BackupDirectory, manifest: Manifest, target: Target, folder: Path) -> Iterator[EarlierCopy]:
-    """The wanted state as a copy in a folder, until the block ends."""
+    """Yield the wanted state as a copy in a folder, during the block."""
     from brokerha.nodes.restoring import Place, Restoring
     from brokerha.stores.copies.worker_copy import WorkerCopy
 
@@ -113,18 +113,18 @@ def _earlier_copy(backup: BackupDirectory, manifest: Manifest, target: Target, f
 
 
 class OnlineRestore:
-    """One cluster that is taken back to an earlier state of it.
+    """A cluster that goes back to an earlier state.
 
-    ``brokerha restore --online``: a running cluster goes back to an earlier LSN, as one transaction in its order.
+    ``brokerha restore --online``: a running cluster goes back to the state of an earlier LSN, by one transaction in its order.
 
-        backup ──> a copy at LSN 4711, beside, for as long as the command runs
-                           │ what keys, queues and checks were
-        log after 4711 ────┴──> one transaction (stores/backup/undoing.py) that expects the content that the log ends with
-                                      │ conflict: somebody wrote meanwhile; the lines that came are looked at, too
+        backup ──> a copy at LSN 4711, in a temporary folder
+                           │ earlier values of keys, queues and checks
+        log after 4711 ────┴──> one transaction (stores/backup/undoing.py) that expects the content at the end of the log
+                                      │ conflict after another write: read its lines, and try again
                                       v
-                           its LSN: all sites have the content of LSN 4711 from there on, and the log still has what was between
+                           its LSN: from there on all sites have the content of LSN 4711, and the log keeps the lines in between
 
-    Saying it again changes nothing more. Every site and every client sees the state before, or the one after.
+    Repeating the command changes nothing more. Every site and every client sees either the state before or the state after.
     """
 
     def __init__(self, client: Client, target: Target) -> None:
@@ -133,10 +133,10 @@ class OnlineRestore:
         self._undoing = Undoing()
         self._read_lsn: Lsn = target.lsn
         self._fingerprint = target.fingerprint
-        """Of the content at the last line that was read."""
+        """Fingerprint of the content at the last line that was read."""
 
     def check(self) -> Lsn:
-        """The LSN that the cluster is at. Raises InvalidRequest when its log does not lead there from the wanted state."""
+        """Return the LSN of the cluster. Raises InvalidRequest when its log does not continue the wanted state."""
         bounds, wanted = self._client.entries(0, 0), self._target.lsn
         first, last = bounds["first_lsn"], bounds["last_lsn"]
         if wanted > last:
@@ -155,7 +155,7 @@ class OnlineRestore:
         return int(last)
 
     def run(self, earlier: Earlier, *, dry_run: bool) -> dict[str, Any]:
-        """Read, and write until nobody wrote in between. Raises NotReady, Rejected, TooLarge, and what writes raise."""
+        """Read and write until no other write interferes. Raises NotReady, Rejected, TooLarge, and the errors of writes."""
         for _ in range(ATTEMPTS):
             self._read_on()
             operations = self._undoing.operations(earlier)
@@ -189,10 +189,10 @@ class OnlineRestore:
         raise NotReady(f"somebody wrote each time, {ATTEMPTS} times: nothing was changed; have the writers pause, and say it again")
 
     def _fingerprint_at(self, lsn: Lsn) -> bytes:
-        """Of the content at a line that is in the order already. Raises NotReady."""
+        """Return the fingerprint of the content at a line that is in the order. Raises NotReady."""
         from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-        # A master has the result a moment after its worker told it, and another one may be asked than the one that was written to.
+        # A master gets the result from its worker a moment later, and the client can ask another master than the one of the write.
         asking = Retrying(retry=retry_if_result(lambda found: not found), stop=stop_after_delay(LINE_S), wait=wait_fixed(0.05))
         try:
             lines: list[LoggedRow] = asking(self._client.logged, lsn, lsn)
@@ -203,7 +203,7 @@ class OnlineRestore:
         return lines[0][5]
 
     def _read_on(self) -> None:
-        """Take note of what came since."""
+        """Read the lines that are new since the last call."""
         last = int(self._client.entries(0, 0)["last_lsn"])
         with progress("log", max(0, last - self._read_lsn), "line", 1) as meter:
             while self._read_lsn < last:
@@ -218,12 +218,12 @@ class OnlineRestore:
 
     @property
     def kept_tables(self) -> list[str]:
-        """Tables of the cluster itself that changed since, and stay."""
+        """Reserved tables of the cluster that changed since then, and stay."""
         return sorted(self._undoing.kept_tables)
 
 
 def restore_online(cluster: Cluster, backup: BackupDirectory, manifest: Manifest, target: Target, *, dry_run: bool) -> Answer:
-    """Carry it out. Raises InvalidRequest and StoreDamaged before anything is changed, and what `OnlineRestore.run` raises."""
+    """Run the restore. Raises InvalidRequest and StoreDamaged before any change, and the errors of `OnlineRestore.run`."""
     name, online = manifest.name, OnlineRestore(cluster.client, target)
     last = online.check()
     exits.say(
@@ -283,7 +283,7 @@ def restore(
     """Make directories of nodes from a backup: of one worker (--into), of some nodes (--node), or of a whole cluster (--all).
 
     Or take a running cluster back to a state of the backup (--online): one transaction undoes what its log changed since, at all sites
-    together, and the log keeps what was between. That has to fit into one transaction (8 MiB), and the log has to reach back so far.
+    together, and the log keeps what was between. It must fit into one transaction (8 MiB), and the log must reach back to that state.
 
     The cluster file can name another cluster, other nodes and other places than those that were backed up. Exit code 2 when
     something is in the way or the backup is damaged; then nothing was changed.
@@ -332,7 +332,7 @@ def _places(
     node_id: str,
     config: Path | None,
 ) -> tuple[str, list[Place], str]:
-    """Name of the cluster that is made, the directories, and who counts as origin. Raises typer.BadParameter."""
+    """Return the name of the new cluster, the directories, and the node that counts as origin. Raises typer.BadParameter."""
     from brokerha.nodes.restoring import Place, places_of
 
     if (into is not None) + all_nodes + bool(nodes) != 1:
@@ -354,7 +354,7 @@ def _places(
 
 
 def plan_of(work: Restoring) -> dict[str, Any]:
-    """What will be done, as plain data."""
+    """Return the plan as plain data."""
     manifest, target = work.manifest, work.target
     return {
         "backup": str(work.backup.path),
@@ -375,7 +375,7 @@ def plan_of(work: Restoring) -> dict[str, Any]:
 
 
 def _show_plan(plan: dict[str, Any], chosen: Format) -> None:
-    """The plan for people: on standard output as a table, on standard error when that is for a program."""
+    """Show the plan to people: on standard output for a table, else on standard error."""
     stamp = output.time_text(plan["timestamp"]) if plan["timestamp"] else "not known"
     start = f"a copy of {size_text(plan['copy_bytes'])} at LSN {plan['copy_lsn']:,}" if plan["copy_bytes"] else "nothing"
     lines = [
@@ -394,7 +394,7 @@ def _show_plan(plan: dict[str, Any], chosen: Format) -> None:
 
 
 def _refusal(work: Restoring, *, is_forced: bool) -> str:
-    """Why it cannot be done; empty when it can."""
+    """Return why the restore cannot be done; empty when it can."""
     for obstacle in work.obstacles():
         if obstacle.is_locked:
             return obstacle.text

@@ -1,15 +1,15 @@
-"""``brokerha bench``: what a cluster does, beside what the broker does alone.
+"""``brokerha bench``: performance of a cluster, compared with the broker alone.
 
-    command.py          which measurement is made, and what it needs
-    options.py          what the command line says
-    site.py             a cluster of real processes, each with a door of its own
-    load.py             so many writes under way all the time, and when each of them ended
-    writes.py           writes per second, latency, and what a write costs the nodes
-    core.py             does the cost of a write grow with the log
-    healing.py          how fast a worker is healed while its site goes on writing: by a copy, and by replaying the log
-    backups.py          what backups and transactions cost, and how long writes wait when a primary is lost
-    pipeline.py         how fast the pipeline reads, archives, audits and rebuilds
+    command.py          choice of the measurement, and its requirements
+    options.py          options of the command line
+    site.py             a cluster of real processes, each with its own door
+    load.py             a constant number of concurrent writes, and when each of them ended
+    writes.py           writes per second, latency, and the cost of a write for the nodes
+    core.py             does the cost of a write grow with the log?
+    healing.py          speed of healing a worker while its site goes on writing: by a copy, and by replaying the log
+    backups.py          cost of backups and transactions, and pauses of writes when a process is lost
+    pipeline.py         speed of the pipeline's read, archive, audit and rebuild
     pipeline_log.py     a synthetic log of any length, for measuring and for tests
-    pipeline_plain.py   the pipeline's work as one simple loop in one process: what the jobs on Spark are measured beside
-    pipeline_steps.py   one measured step of ``brokerha bench pipeline``, in a process of its own
+    pipeline_plain.py   the pipeline's work as a simple loop in one process, to compare the Spark jobs with
+    pipeline_steps.py   one measured step of ``brokerha bench pipeline``, in its own process
 """

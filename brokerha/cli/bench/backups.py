@@ -1,14 +1,15 @@
-"""What backups and transactions cost, and how long writes wait when a process ends (``brokerha bench sync | tx | fail-over``).
+"""Cost of backups and transactions, and pauses of writes when a process is lost (``brokerha bench sync | tx | fail-over``).
 
-**sync**: a master with two backups and no worker, three processes on this machine, 100-byte values, acknowledged as `accepted`: durable at
-the primary and at N backups. Beside each figure stands what the system that the design of this one began with reached for the same work.
+**sync**: a master with two backups and no worker, three processes on this machine, 100-byte values, acknowledged as `accepted`:
+durable at the primary and at N backups. Each figure is compared with that of the seed, the system on which this design is based.
 
-**tx**: transactions of three operations, step by step as a client makes them, acknowledged as `accepted`: with one client and with several, at
-a master with a backup (so that each has a queue of its own to the backup) and at one without. The yardstick does in plain py-amqp what
-the broker has to do for one: declare a queue, three messages through it, delete it.
+**tx**: transactions of three operations, step by step as a client makes them, acknowledged as `accepted`: with one client and with
+several, at a master with a backup (so each has its own queue to the backup) and at one without. For comparison, plain py-amqp
+repeats the broker's part of one transaction: declare a queue, send three messages through it, delete it.
 
-**fail-over**: three clusters with default settings: of three masters, with three workers, with two backups; a few clients over the broker, each with 20 writes under way all the time. A process is stopped in order
-or killed. The figure of a client is its longest time without an answer from then on. What has no answer is sent again under its key.
+**fail-over**: three clusters with default settings: three masters, three workers, or two backups; a few clients over the broker,
+each with 20 concurrent writes. A process is stopped in order or killed. The figure of a client is its longest time without an
+answer after that. Unanswered writes are sent again under their keys.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ SYNC_COLUMNS = columns(
     "sync_n=N", "window", "writes_per_s=WRITES/S", "p50_ms", "p99_ms", "seed_per_s=SEED'S OWN", "to_seed=TIMES",
 )  # fmt: skip
 SEED_PER_S: Final = {1: 235, 20: 500, 100: 840, 1000: 1000}
-"""Writes per second of the seed's own system at a window, N = 1; 1 is a client that waits for each write."""
+"""Writes per second of the seed's own system by window, N = 1; window 1 is a client that waits for each write."""
 SYNC_WARM_UP_S: Final = 1.0
 SYNC_SETTINGS: Final = "sync-n = {}\nmin-in-sync = 0\n"
-"""No worker: it would execute what is measured here at the cost of the same processors."""
+"""No worker, because it would take processor time from the measured processes."""
 
 
 def sync(options: BenchOptions) -> Answer:
@@ -85,7 +86,7 @@ def transactions(options: BenchOptions) -> Answer:
     for backups in TX_BACKUPS:
         with running(options.broker, backups=backups) as site:
             for clients in TX_CLIENTS:
-                # While the site is idle but up: processors and broker are shared with it as in the measurement.
+                # While the site is idle but up, so that processors and broker are shared as in the measurement.
                 if clients not in raw:
                     raw[clients] = yardstick.tx_queue_cost(site.broker, RAW_COUNT, clients)
                 alone = raw[clients]
@@ -105,7 +106,7 @@ def transactions(options: BenchOptions) -> Answer:
 
 
 def _transact(broker: str, clients: int, seconds: float) -> list[float]:
-    """The seconds that each transaction took, of so many clients side by side."""
+    """Run transactions with concurrent clients, and return the seconds of each."""
 
     def one(db: Client, name: str) -> None:
         with db.transaction() as tx:
@@ -142,11 +143,11 @@ PATIENCE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A cluster, and which of its processes is ended."""
+    """A cluster, and its process to end."""
 
     what: str
     victim: Callable[[Site, int], str]
-    """Given the number of the run."""
+    """Takes the number of the run."""
     masters: int = 1
     workers: int = 1
     backups: int = 0
@@ -164,7 +165,7 @@ CASES: Final = (
 
 
 def fail_over(options: BenchOptions, cases: Sequence[Case] = CASES) -> Answer:
-    """End each of them so many times in each way."""
+    """End each process several times in each way."""
     runs: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     for case in cases:
@@ -189,7 +190,7 @@ def fail_over(options: BenchOptions, cases: Sequence[Case] = CASES) -> Answer:
 
 
 def _ended(site: Site, loads: Sequence[Load], case: Case, how: str, number: int) -> dict[str, Any]:
-    """One end; the process is started again and ready when this returns."""
+    """End a process once; start it again, and return when it is ready."""
     victim = case.victim(site, number)
     _await_answers(loads, BEFORE_S)
     repeated = sum(load.repeated for load in loads)
@@ -206,7 +207,7 @@ def _ended(site: Site, loads: Sequence[Load], case: Case, how: str, number: int)
 
 
 def _await_answers(loads: Sequence[Load], seconds: float) -> None:
-    """Wait until each client was answered some time after so many seconds from now. Raises NotReady, and what ended a client."""
+    """Wait until each client gets an answer later than ``seconds`` from now. Raises NotReady, and the error of a client."""
     since_s = time.perf_counter() + seconds
     while not all(load.done and load.done[-1].at_s > since_s for load in loads):
         for load in loads:
@@ -217,7 +218,7 @@ def _await_answers(loads: Sequence[Load], seconds: float) -> None:
 
 
 def longest_pause_s(answers: Sequence[float], since_s: float) -> float:
-    """The longest time without an answer from this time on. Raises NotReady when there was no answer.
+    """Return the longest time without an answer since ``since_s``. Raises NotReady without any answer.
 
     >>> longest_pause_s([1.0, 2.5, 5.0, 5.5], 2.0)
     2.5

@@ -1,12 +1,12 @@
-"""``brokerha bench``: what a cluster does with a broker, beside what the broker does alone.
+"""``brokerha bench``: performance of a cluster, compared with the broker alone.
 
 writes    writes per second and latency, at several windows
-copy      a worker without anything takes a snapshot while its site writes on
-replay    a worker that was off replays what was written meanwhile
-sync      writes that backups must hold before anybody hears of them
-tx        transactions of three operations, beside what a queue for each costs alone
-fail-over masters, workers and primaries are stopped and killed under load
-pipeline  archive, audit and rebuild on Spark, beside one simple loop; needs no broker
+copy      an empty worker takes a snapshot while its site writes on
+replay    a worker that was off replays the transactions since then
+sync      writes that backups must hold before they are acknowledged
+tx        transactions of three operations, compared with the cost of a queue for each
+fail-over masters, workers and primaries are stopped and killed under load pipeline  archive, audit and rebuild on Spark, compared
+with one simple loop; needs no broker
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Does the cost of a write grow with the log, or with the backlog? Measured on the shipped core and journal, without a broker.
 
 - **log length**: one master writes turns of 200 transactions into its journal on disk; the last 10,000 before the log has
-  10,000 and before it has 500,000 are timed.
-- **backlog**: three masters agree while the third withholds its promises, so nothing can be added; 5,000 writes are timed with
-  100 and with 50,000 transactions in the incoming queues, and then the adding of all of them.
+  10,000 entries and before it has 500,000 are timed.
+- **backlog**: three masters agree while the third withholds its promises, so no entry can be added; 5,000 writes are timed with
+  100 and with 50,000 transactions in the incoming queues, and then the addition of all of them.
 
-Ratios in one run mean something, single figures of a shared machine do not.
+Ratios within one run are meaningful; absolute figures of a shared machine are not.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Cost(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Large against small; 1 means that it does not matter."""
+        """Large divided by small; 1 means that the size does not matter."""
         return self.large / self.small
 
 
 def log_length(goals: tuple[int, int, int] = (10_000, 100_000, 500_000), window: int = 10_000) -> tuple[Cost, Cost]:
-    """Cost of a write with a short, a longer and a long log behind it: first against last, and second against last.
+    """Return the cost of a write after a short, a longer and a long log: first against last, and second against last.
 
-    Each 16,384 transaction ids become a sorted file; a log longer than that pays for it, once for each id.
+    Every 16,384 transaction ids become a sorted file; a longer log pays for that once for each id.
     """
     figures = []
     with tempfile.TemporaryDirectory(prefix="brokerha-bench-") as folder:
@@ -94,7 +94,7 @@ class _Trio:
         self.is_silent = False
 
     def turn(self) -> None:
-        """One round of everybody, then all messages."""
+        """Run one round of every master, then deliver all messages."""
         for name, core in self.cores.items():
             result = core.collect(self.now)
             if result.records:
@@ -112,7 +112,7 @@ class _Trio:
 
 
 def backlog(small: int = 100, large: int = 50_000, count: int = 5_000) -> tuple[Cost, Cost]:
-    """Cost of a write, and of adding one, with a short and with a long incoming queue."""
+    """Return the cost of a write, and of adding an entry, with a short and with a long incoming queue."""
     writes, adds = [], []
     for depth in (small, large):
         trio = _Trio()

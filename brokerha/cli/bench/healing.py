@@ -1,12 +1,12 @@
-"""How fast a worker is healed while its site goes on writing: by a copy, and by replaying the log (``brokerha bench copy | replay``).
+"""Speed of healing a worker while its site goes on writing: by a copy, and by replaying the log (``brokerha bench copy | replay``).
 
-    copy      a worker of a site with many triples loses its directory: MB/s of the snapshot beside what the broker carries
-              alone in messages of the same size, and writes per second before and meanwhile
-    replay    a worker that was switched off is many transactions behind: transactions per second beside the rate at which
-              they had been written, and the memory of the worker
+    copy      a worker of a site with many triples loses its directory: MB/s of the snapshot, compared with the broker
+              alone in messages of the same size, and writes per second before and during the copy
+    replay    a worker that was off lags by many transactions: transactions per second, compared with the rate at which
+              they were written, and the memory of the worker
 
-Everything is repeated and the median is told, as the machine may be busy with other things; so is its load. Ratios of one run mean
-something, single figures do not.
+Each measurement is repeated and the median reported, with the load of the machine, which other programs can share. Ratios within
+one run are meaningful; absolute figures are not.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ COPY_COLUMNS = columns(
 TRIPLES_AT_ONCE = 1000
 UNDER_WAY = 16
 KEPT = 1000
-"""Transactions that the master's log keeps while copies are measured, so that a worker without anything cannot replay."""
+"""Transactions in the master's log during the measurement of copies, so few that an empty worker cannot replay."""
 COPY_SETTINGS = (
     f"min-replay-s = 0\ntx-log-max-size = {KEPT}\ntx-log-hard-limit = {100 * KEPT}\nscrub-every-s = 0\nmin-in-sync = 1\n"
 )
 RAW_CHUNKS = 192
 CHUNKS_UNDER_WAY = 16
-"""As in a load."""
+"""The same number as in a load."""
 PHASES = {"snapshot_s": "asking", "fetch_s": "fetching", "open_s": "opening"}
 
 
 def copy(options: BenchOptions) -> Answer:
-    """Measure how a wiped worker takes a snapshot."""
+    """Measure how an empty worker takes a snapshot."""
     window, rounds = options.windows_or("20")[0], []
     with running(options.broker, workers=3, settings=COPY_SETTINGS) as site, site.wire() as wire:
         site.until_in_sync()
@@ -91,7 +91,7 @@ def copy(options: BenchOptions) -> Answer:
 
 
 def _triples(count: int) -> Iterator[Operation]:
-    """Triples as N-Quads, so many in one operation; about 100 bytes each."""
+    """Yield triples as N-Quads, `TRIPLES_AT_ONCE` in one operation; about 100 bytes each."""
     for start in range(0, count, TRIPLES_AT_ONCE):
         numbers = range(start, min(start + TRIPLES_AT_ONCE, count))
         text = "".join(
@@ -102,7 +102,7 @@ def _triples(count: int) -> Iterator[Operation]:
 
 
 def _copied(site: Site, wire: Wire, window: int, first: int) -> tuple[Figures, int]:
-    """One round: the broker alone, writes alone, the broker with writes, and a copy with writes. Also the number of the next write."""
+    """Run one round: broker alone, writes alone, both, and a copy with writes. Also return the number of the next write."""
 
     def raw_mb_s() -> float:
         return yardstick.transfer(site.broker, RAW_CHUNKS, CHUNK_BYTES, CHUNKS_UNDER_WAY) / 1e6
@@ -156,7 +156,7 @@ REPLAY_COLUMNS = columns(
 
 
 def replay(options: BenchOptions) -> Answer:
-    """Measure how a worker replays what was written while it was off."""
+    """Measure how a worker replays the writes since it was off."""
     behind, window = options.transactions, options.windows_or("100")[0]
     settings = f"tx-log-max-size = {2 * behind + 10_000}\nscrub-every-s = 0\nmin-in-sync = 1\n"
     found: dict[str, list[Figures]] = {what: [] for what, _ in KINDS}
@@ -183,7 +183,7 @@ def replay(options: BenchOptions) -> Answer:
 
 
 def _replayed(site: Site, wire: Wire, make: Make, behind: int, window: int, first: int) -> Figures:
-    """One round: off, write, off with its process too (so that its memory is that of the replay), on."""
+    """Run one round: off, write, stop the process too (so that its memory is that of the replay), on."""
     other, worker = site.workers
     site.switch(worker, "off")
     site.until(lambda rows: rows[worker]["state"] == "off", 30)

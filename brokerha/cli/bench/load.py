@@ -1,4 +1,4 @@
-"""The load of a bench: writes, of which so many are under way all the time, and when each of them ended."""
+"""The load of a bench: a constant number of concurrent writes, and when each of them ended."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from brokerha.ports.wire import Wire
 
 Make = Callable[[int], Operation]
-"""The write of a number."""
+"""Makes the write with a number."""
 VALUE = b"v" * 100
 TIMEOUT_MS = 120_000
 REPEAT_AFTER_S = 0.01
 
 
 def put(number: int) -> Operation:
-    """A key-value write of 100 bytes."""
+    """Return a key-value write of 100 bytes."""
     return ("put", "bench", b"key-%012d" % number, VALUE)
 
 
 def insert(number: int) -> Operation:
-    """A small SPARQL INSERT DATA."""
+    """Return a small SPARQL INSERT DATA."""
     return ("update", "main", f'INSERT DATA {{ <urn:bench:{number}> <urn:bench:value> "{number}" }}')
 
 
@@ -38,20 +38,20 @@ KINDS: tuple[tuple[str, Make], ...] = (("key-value put", put), ("INSERT DATA", i
 
 
 class Done(NamedTuple):
-    """A write that has reached its level; times are of the performance counter."""
+    """A completed write; times are of the performance counter."""
 
     at_s: float
     latency_s: float
 
 
 class Load:
-    """Writes until the block ends, in a thread of its own; then all that are under way are waited for."""
+    """Writes until the block ends, in a separate thread; then waits for all open ones."""
 
     def __init__(
         self, wire: Wire, make: Make, window: int, first: int = 0, *, level: str = "applied", name: str = "bench",
         repeats: bool = False, timeout_ms: int = TIMEOUT_MS,
     ) -> None:  # fmt: skip
-        """``repeats``: a write that fails is sent again under its id, and ends nothing."""
+        """``repeats``: a failed write is sent again under its id, and does not end the load."""
         self._wire = wire
         self._make = make
         self._window = window
@@ -78,16 +78,16 @@ class Load:
         self.check()
 
     def check(self) -> None:
-        """Raise what ended the writing, if anything did: one that waits for more writes must not wait for ever."""
+        """Raise the error that ended the load, so that a caller does not wait for more writes for ever."""
         if self.fault is not None:
             raise self.fault
 
     def rate(self, since_s: float, until_s: float) -> float:
-        """Writes per second in a span of time."""
+        """Return the writes per second in a span of time."""
         return len(self._between(since_s, until_s)) / max(until_s - since_s, 1e-9)
 
     def p99_ms(self, since_s: float, until_s: float) -> float:
-        """Of the writes that ended in a span of time."""
+        """Return the p99 latency of the writes that ended in a span of time."""
         return share_ms(self._between(since_s, until_s), 0.99)
 
     def _between(self, since_s: float, until_s: float) -> list[float]:
@@ -116,7 +116,7 @@ class Load:
         self._ended.put((number, Done(now_s, now_s - sent_s), future))
 
     def _take(self) -> int:
-        """Wait for a write to end, and take all that have; returns how many are no longer under way."""
+        """Wait for a write to end, and take all completed ones; return how many are no longer open."""
         ended = [self._ended.get(timeout=self._timeout_ms / 1000 + 10)]
         while not self._ended.empty():
             ended.append(self._ended.get())
@@ -137,7 +137,7 @@ class Load:
 
 
 def share_ms(latencies_s: Iterable[float], share: float) -> float:
-    """The latency, in milliseconds, below which this share of them lies; 0 without any.
+    """Return the latency in milliseconds below which this share of the writes lies; 0 without any.
 
     >>> share_ms([0.004, 0.001, 0.003, 0.002], 0.5)
     3.0
@@ -147,17 +147,17 @@ def share_ms(latencies_s: Iterable[float], share: float) -> float:
 
 
 class Figure(NamedTuple):
-    """What a window of writes came to."""
+    """Result of a window of writes."""
 
     writes: int
-    """All, also those that ended after the time."""
+    """All writes, including those that ended after the time."""
     per_s: float
     p50_ms: float
     p99_ms: float
 
 
 def measure(wire: Wire, make: Make, window: int, seconds: float, first: int, level: str = "applied") -> Figure:
-    """Keep so many writes under way for so long. Raises NotReady when one fails."""
+    """Keep ``window`` writes open for ``seconds``. Raises NotReady when one fails."""
     with Load(wire, make, window, first, level=level) as load:
         end_s = time.perf_counter() + seconds
         while (left_s := end_s - time.perf_counter()) > 0:

@@ -1,4 +1,4 @@
-"""What ``brokerha bench`` can be told."""
+"""Options of ``brokerha bench``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from brokerha.cli.common.options import Options
 
 
 def _checked(text: str) -> str:
-    """Numbers separated by commas, or nothing. Raises typer.BadParameter."""
+    """Check numbers separated by commas, or nothing. Raises typer.BadParameter."""
     parts = text.split(",") if text else []
     if not all(part.strip().isdecimal() and 1 <= int(part) <= 100_000 for part in parts):
         raise typer.BadParameter(f"{text!r}: write numbers from 1 to 100000, such as 1,20,100,1000")
@@ -20,7 +20,7 @@ def _checked(text: str) -> str:
 
 
 def _spark_checked(text: str) -> str:
-    """Numbers of cores and URLs of masters, separated by commas. Raises typer.BadParameter."""
+    """Check numbers of cores and URLs of masters, separated by commas. Raises typer.BadParameter."""
     if not all((part.isdecimal() and int(part) > 0) or "://" in part for part in text.split(",")):
         raise typer.BadParameter(
             f"{text!r}: write numbers of cores from 1 on, or URLs of Spark masters, such as 1,2,spark://host:7077"
@@ -30,7 +30,7 @@ def _spark_checked(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions(Options):
-    """What the command line says."""
+    """Options of the command line."""
 
     broker: Annotated[str, typer.Option("--broker", metavar="URL", help="The RabbitMQ to measure with.")] = "embedded://"
     windows: Annotated[
@@ -70,9 +70,9 @@ class BenchOptions(Options):
 
     @property
     def is_embedded(self) -> bool:
-        """Whether no RabbitMQ was named."""
+        """Whether no RabbitMQ is given."""
         return self.broker.startswith("embedded:")
 
     def windows_or(self, default: str) -> list[int]:
-        """Writes under way at once, one measurement each."""
+        """Return the numbers of concurrent writes, one measurement each."""
         return [int(each) for each in (self.windows or default).split(",")]

@@ -1,11 +1,11 @@
-"""How fast the pipeline reads, archives, audits and rebuilds, beside one simple loop over the same entries (``brokerha bench pipeline``).
+"""``brokerha bench pipeline``: speed of read, archive, audit and rebuild, compared with a simple loop over the same entries.
 
-    folder/log ──generated──┬─> plain loop, one process                 each step in a process of its own (pipeline_steps.py):
-                            └─> Spark with 1 core, with 2, by a master      seconds, until Spark was there, processor time, memory
+    folder/log ──generated──┬─> plain loop, one process                 each step in its own process (pipeline_steps.py):
+                            └─> Spark with 1 core, with 2, by a master      seconds, seconds until Spark started, processor time, memory
 
-**Memory** is the sum of all processes of a step: driver, JVM, Python workers, each with its share of what they have in common (PSS), looked at
-every quarter of a second; of the executors of a cluster nothing is known here. **Processor time** says more than seconds do where other programs
-run on the same cores.
+**Memory** is the sum of all processes of a step: driver, JVM, Python workers, each with its share of common memory (PSS), sampled
+every quarter of a second; executors of a cluster are not included. **Processor time** is more reliable than seconds when other
+programs run on the same cores.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ COLUMNS = columns(
 LOOK_S: Final = 0.25
 STEP_WITHIN_S: Final = 3600.0
 _PLAIN_OF: Final = {"read-tuples": "read"}
-"""Steps that are measured beside another one's plain loop."""
+"""Steps that are compared with the plain loop of another step."""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True)
 class Usage:
-    """What a process and all that it started took."""
+    """Resources of a process and all its descendants."""
 
     peak_bytes: int = 0
     jvm_bytes: int = 0
-    """Of the JVM, at the same moment."""
+    """Memory of the JVM, at the same moment."""
     _cpu: dict[int, float] = field(default_factory=dict)
 
     @property
     def cpu_s(self) -> float:
-        """Processor time up to the last look."""
+        """Processor time up to the last sample."""
         return sum(self._cpu.values())
 
     def look(self, root: int) -> None:
-        """Take what /proc says now."""
+        """Take a sample from /proc."""
         total = jvm = 0
         for pid in _family(root):
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -72,7 +72,7 @@ class Usage:
 
 
 def _family(root: int) -> list[int]:
-    """A process and all its descendants."""
+    """Return a process and all its descendants."""
     found, waiting = [], [root]
     while waiting:
         pid = waiting.pop()
@@ -91,7 +91,7 @@ def _share(pid: int) -> int:
 
 
 def pipeline(options: BenchOptions) -> Answer:
-    """Measure. With a folder given the log in it is used again, and everything stays there.
+    """Run the measurement. With a folder, reuse the log in it, and keep all results there.
 
     Raises NotReady when a step fails, StoreError.
     """
@@ -141,7 +141,7 @@ def _generated(place: Path, entries: int) -> float:
 
 
 def _measured(place: Path, step: str, where: str, entries: int, plain_s: float | None) -> dict[str, Any]:
-    """One row. Raises NotReady."""
+    """Measure one row. Raises NotReady."""
     usage = Usage()
     before_s = _of_children_s()
     command = [sys.executable, "-m", "brokerha.cli.bench.pipeline_steps", str(place), step, where]
@@ -164,7 +164,7 @@ def _measured(place: Path, step: str, where: str, entries: int, plain_s: float |
             errors.seek(0)
             last = (errors.read().strip().splitlines() or ["it said nothing"])[-1]
             raise NotReady(f"the step {step} ({where}) failed: {last}")
-    # A process that was not waited for is missing in the one, one that ended between two looks in the other.
+    # The first misses processes that ended between two samples, the second those that were not waited for.
     cpu_s = max(usage.cpu_s, _of_children_s() - before_s)
     found = json.loads(told.strip().splitlines()[-1])
     seconds, start_s = found["seconds"], found["start_s"]
@@ -187,7 +187,7 @@ def _measured(place: Path, step: str, where: str, entries: int, plain_s: float |
 
 
 def _of_children_s() -> float:
-    """Processor time of all processes that this one waited for, and of those that they waited for."""
+    """Return the processor time of all descendants that were waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

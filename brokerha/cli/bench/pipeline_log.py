@@ -1,9 +1,9 @@
-"""A synthetic log of any length, for measuring and for tests: what many clients would have written, as a worker executed it.
+"""A synthetic log of any length, for measuring and for tests: like writes of many clients, executed by a worker.
 
     entries(200_000)                       LogEntry 1, 2, … of three masters
-    write_backup(directory, 200_000)       the same as lines of a cluster backup, which `SourceSpec(backup=…)` reads
+    write_backup(directory, 200_000)       the same as lines of a cluster backup, for `SourceSpec(backup=…)`
 
-| of 100 entries | what |
+| of 100 entries | content |
 |---|---|
 | 50 | one key put, of half as many keys as there are entries, 20 to 200 bytes of value |
 | 5 | several keys put |
@@ -11,9 +11,8 @@
 | 24 | one to three quads added, sometimes one removed with them |
 | 8, 6 | a message published, the oldest one of its queue accepted |
 | 3 | rejected, or without a change |
-
-Now and then a repository is made, and dropped with its quads in it; checks come and go. The same number and seed give the same log,
-byte for byte; a log is no beginning of a longer one. Must never be used for anything but measuring and tests.
+Sometimes a repository is created, and dropped with its quads; checks come and go. The same number and seed give the same log, byte
+for byte; a log is no prefix of a longer one. Must never be used for anything but measuring and tests.
 
 >>> [entry.lsn for entry in entries(3)]
 [1, 2, 3]
@@ -42,7 +41,7 @@ CLUSTER: Final = "synthetic"
 MASTERS: Final = ("m1", "m2", "m3")
 BEGIN_US: Final = 1_700_000_000_000_000
 _STEP_US: Final = 20_000
-"""At most between two entries."""
+"""Longest time between two entries, in microseconds."""
 _AT_ONCE: Final = 1_000
 """Entries that are committed together."""
 _TABLES: Final = ("prices", "stock", "sessions")
@@ -57,7 +56,7 @@ _EVERY_KIND: Final = {"put": 50, "puts": 5, "delete": 4, "quads": 24, "publish":
 
 
 def entries(number: int, seed: int = 1) -> Iterator[LogEntry]:
-    """Entries 1 to ``number``."""
+    """Yield entries 1 to ``number``."""
     clients, chance = _Clients(number, random.Random(seed)), random.Random(seed)
     timestamp = BEGIN_US
     with (
@@ -77,7 +76,7 @@ def entries(number: int, seed: int = 1) -> Iterator[LogEntry]:
 
 
 def write_backup(directory: Path, number: int, seed: int = 1) -> Manifest:
-    """Write them as the lines of a cluster backup without a copy, into a new directory. Raises OSError."""
+    """Write them as lines of a cluster backup without a copy, into a new directory. Raises OSError."""
     (directory / LOG).mkdir(parents=True)
     partial = directory / LOG / "new"
 
@@ -102,7 +101,7 @@ def write_backup(directory: Path, number: int, seed: int = 1) -> Manifest:
 
 
 class _Clients:
-    """What they write. They know what they may remove: quads that they have added, messages that wait."""
+    """The simulated clients. They know what they can remove: quads that they have added, and waiting messages."""
 
     def __init__(self, number: int, chance: random.Random) -> None:
         self._chance = chance
@@ -113,7 +112,7 @@ class _Clients:
         self._waiting: dict[str, deque[str]] = {name: deque() for name in _QUEUES}
 
     def transaction(self, lsn: int, txid: str) -> list[Operation]:
-        """The operations of the next one."""
+        """Return the operations of the next transaction."""
         if lsn % _PASSING_EVERY == 0:
             if lsn % (2 * _PASSING_EVERY) == 0:
                 return [("remove-repository", _PASSING)]

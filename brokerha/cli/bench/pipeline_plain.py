@@ -1,7 +1,7 @@
-"""The pipeline's work as one simple loop in one process: what the jobs on Spark are measured beside.
+"""The pipeline's work as a simple loop in one process, to compare the Spark jobs with.
 
-Nothing is made slow here on purpose: the loop lets the garbage collector rest, keeps what lives in dictionaries, and hashes only that, once, at the
-end. It does less than the jobs do: no files are compared with their sums, no chain is checked, nothing is durable.
+The loop is as fast as possible: without garbage collection, with living items in dictionaries, which are hashed once, at the end.
+It does less than the jobs: files are not compared with their sums, no chain is checked, nothing is durable.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.queue_change import Counts, Message
 
 GROUP_ENTRIES = 50_000
-"""Of one row group of the file."""
+"""Entries of one row group of the file."""
 
 
 @dataclass(slots=True)
 class Content:
-    """What lives after some entries."""
+    """Living items after some entries."""
 
     keys: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
     quads: dict[str, set[str]] = field(default_factory=lambda: {"main": set()})
@@ -59,7 +59,7 @@ class Content:
 
 
 def fold(entries: Iterable[LogEntry]) -> Content:
-    """The content after all of them."""
+    """Return the content after all entries."""
     content = Content()
     for entry in entries:
         for change in unpack_effect(entry.effect):
@@ -100,7 +100,7 @@ def _fold_message(content: Content, change: Published | Accept) -> None:
 
 
 def fingerprint_of(content: Content) -> bytes:
-    """Of all that lives."""
+    """Return the fingerprint of all living items."""
     total = 0
     for (table, key), value in content.keys.items():
         total ^= int.from_bytes(key_digest(row_key_of(table, key), value), "big")
@@ -116,7 +116,7 @@ def fingerprint_of(content: Content) -> bytes:
 
 
 def read(spec: SourceSpec, last_lsn: Lsn) -> int:
-    """Read all entries and decode them into rows; returns the number of rows."""
+    """Read all entries and decode them into rows; return the number of rows."""
     from brokerha.pipeline.rows import batches_of
 
     with open_source(spec) as source:
@@ -124,7 +124,7 @@ def read(spec: SourceSpec, last_lsn: Lsn) -> int:
 
 
 def archive(spec: SourceSpec, last_lsn: Lsn, path: Path) -> int:
-    """Write all rows into one Parquet file; returns their number."""
+    """Write all rows into one Parquet file; return their number."""
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -139,7 +139,7 @@ def archive(spec: SourceSpec, last_lsn: Lsn, path: Path) -> int:
 
 
 def audit(spec: SourceSpec, last_lsn: Lsn) -> Content:
-    """The content after all entries. Raises StoreDiffers when it has not the fingerprint that the last one of them says."""
+    """Return the content after all entries. Raises StoreDiffers when its fingerprint is not that of the last entry."""
     last = fingerprints.EMPTY
 
     def entries() -> Iterable[LogEntry]:
@@ -156,7 +156,7 @@ def audit(spec: SourceSpec, last_lsn: Lsn) -> Content:
 
 
 def rebuild(spec: SourceSpec, last_lsn: Lsn) -> int:
-    """The same, and its keys and messages in the order in which a worker's copy is built; returns the number of items."""
+    """Audit, and sort keys and messages in the order of a worker's copy; return the number of items."""
     content = audit(spec, last_lsn)
     keys = sorted((row_key_of(table, key), value) for (table, key), value in content.keys.items())
     messages = sorted((queue.encode(), place) for (queue, _), (place, _, _) in content.messages.items())

@@ -1,14 +1,14 @@
-"""One measured step of ``brokerha bench pipeline``, in a process of its own: ``python -m brokerha.cli.bench.pipeline_steps FOLDER STEP WHERE``.
+"""One measured step of ``brokerha bench pipeline``, in its own process: ``python -m …pipeline_steps FOLDER STEP WHERE``.
 
-    read, read-tuples    all rows of the log through the data source, to nowhere
+    read, read-tuples    all rows of the log through the data source, and discard them
     archive              the log into a new archive
     audit                files, chain and fingerprint of that archive
     rebuild              its content at the last LSN, sorted, to the driver
     export               the same into Delta tables
 
-WHERE is ``plain``, the simple loop, or ``1``, ``2``: Spark with so many cores, or the URL of a Spark master. Writes one line of JSON:
-rows, seconds, seconds until Spark was there. The folder holds ``log/``, a backup, and ``archive/``. A process of its own, because a job is one: with a JVM that has just begun, and
-memory that is its own.
+WHERE is ``plain`` (the simple loop), ``1`` or ``2`` (Spark with so many cores), or the URL of a Spark master. Writes one line of
+JSON: rows, seconds, seconds until Spark started. The folder holds ``log/``, a backup, and ``archive/``. Each step has its own
+process, like a job: with a new JVM, and its own memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MEMORY: Final = "2g"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where everything lies."""
+    """The folder of a measurement."""
 
     folder: Path
 
@@ -51,17 +51,17 @@ class Place:
 
     @property
     def last_lsn(self) -> int:
-        """Of the log."""
+        """Last LSN of the log."""
         return BackupDirectory(self.folder / LOG).manifest().last_lsn
 
     @property
     def archive(self) -> str:
-        """What the step ``archive`` makes."""
+        """The archive of the step ``archive``."""
         return str(self.folder / ARCHIVE)
 
 
 def _plain(place: Place, step: str) -> int:
-    """The simple loop; returns the rows that it wrote or read."""
+    """Run the simple loop; return the rows that it wrote or read."""
     from brokerha.cli.bench import pipeline_plain as plain
 
     if step == "read":
@@ -130,7 +130,7 @@ ON_SPARK: Final[dict[str, Callable[[SparkSession, Place], int]]] = {
 
 
 def measured(place: Place, step: str, where: str) -> dict[str, Any]:
-    """Do it; returns plain data."""
+    """Run a step; return plain data."""
     begun = time.perf_counter()
     if where == "plain":
         gc.disable()
@@ -146,7 +146,7 @@ def measured(place: Place, step: str, where: str) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> int:
-    """The step that three arguments name."""
+    """Run the step of three arguments."""
     folder, step, where = arguments
     print(json.dumps(measured(Place(Path(folder)), step, where)))
     return 0

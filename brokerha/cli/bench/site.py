@@ -1,10 +1,10 @@
-"""A cluster of real processes to measure with, each with a door of its own; what they say goes to files in their folder.
+"""A cluster of real processes for measurements, each with its own door; their output goes to files in their folder.
 
     with running(broker, workers=3) as site, site.wire() as wire:
         site.stop("w3"), site.wipe("w3"), site.start("w3")
 
-Everything is asked over HTTP, as an operator would. The broker's virtual host must be empty, because shared queues have fixed
-names: a cluster that lives there would get the writes of the bench.
+All questions go over HTTP, like an operator's. The broker's virtual host must be empty, because shared queues have fixed names:
+another cluster there would get the writes of the bench.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 MASTER = "m1"
 START_S = 120.0
 END_S = 20.0
-"""How long a node may take to stop in order."""
+"""Time in which a node must stop in order."""
 LOOK_S = 0.05
-"""Time between two looks at what is waited for."""
+"""Time between two questions while waiting."""
 Rows = dict[str, dict[str, Any]]
 
 
@@ -47,7 +47,7 @@ def _free_port() -> int:
 
 
 class Site:
-    """Masters ``m1`` and so on, the workers of each, the backups of the first. ``settings`` are lines of the section ``[cluster]``."""
+    """Masters ``m1`` and so on, the workers of each, the backups of the first. ``settings`` are lines for ``[cluster]``."""
 
     def __init__(self, broker: str, folder: Path, masters: int = 1, workers: int = 1, backups: int = 0, settings: str = "") -> None:
         self.broker = broker
@@ -69,11 +69,11 @@ class Site:
 
     @property
     def processes(self) -> list[str]:
-        """Of the master that has backups."""
+        """Processes of the master with backups."""
         return [MASTER, *self.backups]
 
     def start(self, node: str) -> None:
-        """Start a node on what is in its folder."""
+        """Start a node on the data in its folder."""
         command = [sys.executable, "-m", "brokerha", "node", node, "-c", str(self._file)]
         with (self._folder / f"{node}.log").open("ab") as log:
             self._processes[node] = subprocess.Popen(  # noqa: S603  (ourselves)
@@ -81,7 +81,7 @@ class Site:
             )
 
     def stop(self, *nodes: str) -> float:
-        """Stop nodes in order, side by side, and by force what takes too long; returns the time of the performance counter before that."""
+        """Stop nodes concurrently, and kill slow ones; return the time of the performance counter before that."""
         now_s = time.perf_counter()
         ending = [self._processes.pop(node) for node in nodes]
         for process in ending:
@@ -95,7 +95,7 @@ class Site:
         return now_s
 
     def kill(self, node: str) -> float:
-        """SIGKILL a node; returns the time of the performance counter."""
+        """SIGKILL a node; return the time of the performance counter."""
         process = self._processes.pop(node)
         process.kill()
         now_s = time.perf_counter()
@@ -108,11 +108,11 @@ class Site:
         self._http.close()
 
     def wipe(self, node: str) -> None:
-        """Delete the folder of a node that is stopped."""
+        """Delete the folder of a stopped node."""
         shutil.rmtree(self._folder / "data" / node)
 
     def resident_mb(self, node: str) -> tuple[float, float]:
-        """Memory of a process: now, and the most since it started. Linux only; zeros elsewhere."""
+        """Return the memory of a process: now, and its maximum. Linux only; zeros elsewhere."""
         try:
             text = Path(f"/proc/{self._processes[node].pid}/status").read_text(encoding="ascii")
         except OSError:
@@ -121,7 +121,7 @@ class Site:
         return found["VmRSS:"], found["VmHWM:"]
 
     def metrics(self, node: str) -> Numbers:
-        """Figures of a node, without their common prefix. Raises NotReady when it does not answer."""
+        """Return the metrics of a node, without their common prefix. Raises NotReady when it does not answer."""
         try:
             return numbers_of(self._http.get(f"{self.urls[node]}/metrics").raise_for_status().text)
         except httpx2.HTTPError as error:
@@ -134,7 +134,7 @@ class Site:
             raise NotReady(f"worker {word} was refused: {answer.text}")
 
     def rows(self) -> Rows:
-        """Workers as their master sees them; none while it does not answer."""
+        """Return the workers as their master sees them; none while it does not answer."""
         try:
             answer = self._http.get(f"{self.urls[MASTER]}/cluster/workers")
         except httpx2.HTTPError:
@@ -142,7 +142,7 @@ class Site:
         return {row["id"]: row for row in answer.json()["workers"]} if answer.status_code == 200 else {}
 
     def primary(self) -> str:
-        """The process that takes writes. Raises NotReady when there is none in time."""
+        """Return the process that takes writes. Raises NotReady when there is none in time."""
         found: list[str] = []
 
         def look() -> bool:
@@ -153,15 +153,15 @@ class Site:
         return found[0]
 
     def until(self, is_so: Callable[[Rows], bool], timeout_s: float) -> float:
-        """Wait until the rows of the workers are so; returns the time of the performance counter. Raises NotReady."""
+        """Wait for a condition on the workers' rows; return the time of the performance counter. Raises NotReady."""
         return self._await(lambda: is_so(self.rows()), lambda: f"workers are {self.rows()}", timeout_s)
 
     def until_in_sync(self, timeout_s: float = START_S) -> None:
-        """Wait until all workers are. Raises NotReady."""
+        """Wait until all workers are in sync. Raises NotReady."""
         self.until(lambda rows: len(rows) == len(self.workers) and all(map(is_in_sync, rows.values())), timeout_s)
 
     def until_ready(self, nodes: Iterable[str] | None = None) -> None:
-        """Wait until these nodes say that they are ready; all but a primary without workers, which is never. Raises NotReady."""
+        """Wait until these nodes, or all, are ready; except a primary without workers, which never is. Raises NotReady."""
         idle = {self.primary()} if not self.workers else set()
         wanted = [node for node in (self.urls if nodes is None else nodes) if node not in idle]
         self._await(
@@ -169,7 +169,7 @@ class Site:
         )
 
     def until_answering(self, node: str) -> None:
-        """Wait until a node that was started answers at its own door. Raises NotReady."""
+        """Wait until a started node answers at its own door. Raises NotReady."""
         self._await(lambda: self._says(node, "metrics"), lambda: f"{node} does not answer", START_S)
 
     def _says(self, node: str, word: str) -> bool:
@@ -189,7 +189,7 @@ class Site:
 
     @contextlib.contextmanager
     def wire(self) -> Iterator[Wire]:
-        """A client's connection."""
+        """Return a client's connection."""
         from brokerha.transports.client.wire import AmqpWire
 
         with contextlib.closing(AmqpWire(self.broker)) as wire:
@@ -197,13 +197,13 @@ class Site:
 
 
 def is_in_sync(row: dict[str, Any]) -> bool:
-    """Whether a worker is on."""
+    """Tell whether a worker is in sync."""
     return row["state"] in SERVING
 
 
 @contextlib.contextmanager
 def running(broker: str, masters: int = 1, workers: int = 1, backups: int = 0, settings: str = "") -> Iterator[Site]:
-    """A site whose nodes are all ready, in a folder of its own, which goes with it. Raises NotReady."""
+    """Yield a site whose nodes are all ready, in a temporary folder. Raises NotReady."""
     with tempfile.TemporaryDirectory(prefix="brokerha-bench-") as folder:
         site = Site(broker, Path(folder), masters, workers, backups, settings)
         try:

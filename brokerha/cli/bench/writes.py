@@ -1,11 +1,11 @@
-"""``brokerha bench writes``: writes per second, latency, and what a write costs the nodes, beside the broker's own rate.
+"""``brokerha bench writes``: writes per second, latency, and the cost of a write for the nodes, compared with the broker's rate.
 
-Over a broker: each master and each worker is a process of its own, as in production, and the client is this one. The raw rate of
-the broker is taken before, with the same windows, so that the ratio means something on a machine whose speed drifts.
-Embedded: everything in this process.
+Over a broker each master and each worker has its own process, as in production, and this process is the client. The raw rate of the
+broker is measured before, with the same windows, so that the ratio is meaningful on a machine whose speed drifts. Embedded:
+everything in this process.
 
-Costs come from /metrics of each node before and after a measurement, so they hold what happened besides, such as heartbeats: little at
-any rate that is worth measuring. The broker's own processor time is not in them.
+Costs come from /metrics of each node before and after a measurement. So they include other work, such as heartbeats, which is
+little at any rate worth measuring. They exclude the broker's own processor time.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ Counted = Mapping[tuple[str, str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class WriteCost:
-    """For one write, over all nodes of a role."""
+    """Cost of one write, over all nodes of a role."""
 
     cpu_us: dict[str, dict[str, float]]
-    """Microseconds of a processor: ``masters`` and ``workers`` -> what the thread is for."""
+    """Microseconds of a processor: ``masters`` and ``workers`` -> purpose of the thread."""
     turns: float
-    """Of the loops of all nodes."""
+    """Turns of the loops of all nodes."""
     messages: float
-    """That nodes handed to the broker."""
+    """Messages from nodes to the broker."""
 
     @property
     def total_us(self) -> float:
-        """Of all nodes."""
+        """Total of all nodes."""
         return sum(sum(threads.values()) for threads in self.cpu_us.values())
 
     def sentence(self) -> str:
-        """For a person, the largest parts only."""
+        """Describe the largest parts for a person."""
         parts = []
         for role, threads in self.cpu_us.items():
             largest = sorted(threads.items(), key=lambda item: -item[1])[:3]
@@ -69,7 +69,7 @@ class WriteCost:
 
 
 def counted(metrics: Mapping[str, Numbers]) -> dict[tuple[str, str, str], float]:
-    """Sums of what is wanted of the figures of these nodes, by node id; masters' begin with m."""
+    """Sum the wanted metrics of nodes, by node id; ids of masters begin with m."""
     found: defaultdict[tuple[str, str, str], float] = defaultdict(float)
     for node, numbers in metrics.items():
         role = "masters" if node.startswith("m") else "workers"
@@ -81,7 +81,7 @@ def counted(metrics: Mapping[str, Numbers]) -> dict[tuple[str, str, str], float]
 
 
 def cost_of(before: Counted, after: Counted, writes: int) -> WriteCost | None:
-    """What each of so many writes cost; None when nothing was counted.
+    """Return the cost of each of ``writes`` writes; None when nothing was counted.
 
     >>> cost = cost_of({}, {("masters", "cpu_seconds_total", "loop"): 2.0, ("masters", "turns_total", ""): 300}, 1000)
     >>> cost.total_us, cost.turns
@@ -101,7 +101,7 @@ def cost_of(before: Counted, after: Counted, writes: int) -> WriteCost | None:
 
 @contextlib.contextmanager
 def _cluster(broker: str, masters: int) -> Iterator[tuple[Wire, Callable[[], Counted]]]:
-    """A running cluster of masters with a worker each: a wire to it, and what reads the counters of its nodes."""
+    """Yield a running cluster of masters with a worker each: a wire to it, and a reader of its nodes' counters."""
     if not broker.startswith("embedded:"):
         with running(broker, masters) as site, site.wire() as wire:
             yield wire, lambda: counted({node: site.metrics(node) for node in site.urls})
@@ -126,7 +126,7 @@ def _cluster(broker: str, masters: int) -> Iterator[tuple[Wire, Callable[[], Cou
 def _rows(
     wire: Wire, what: str, make: Make, options: BenchOptions, counters: Callable[[], Counted], raw: dict[int, float]
 ) -> Iterator[dict[str, Any]]:
-    """All windows of one kind of write."""
+    """Measure all windows of one kind of write."""
     first = time.time_ns() // 1000
     for window in options.windows_or("1,20,100,1000"):
         before = counters()
@@ -145,7 +145,7 @@ def _rows(
 
 
 def _idle_share(seconds: float = 5.0) -> float:
-    """Share of one core that an idle embedded cluster of three masters with two workers each takes."""
+    """Return the share of one core that an idle embedded cluster of three masters with two workers each takes."""
     from brokerha.cli.demo.run import demo_config
     from brokerha.embedded import EmbeddedCluster
 
@@ -160,7 +160,7 @@ def _idle_share(seconds: float = 5.0) -> float:
 
 
 def writes(options: BenchOptions) -> Answer:
-    """Measure all of it."""
+    """Run all measurements."""
     answer: dict[str, Any] = {
         "broker": "embedded" if options.is_embedded else "rabbitmq", "masters": options.masters, "raw": [], "writes": [],
     }  # fmt: skip
@@ -177,7 +177,7 @@ def writes(options: BenchOptions) -> Answer:
                 f"raw publish and confirm, window {window}: {rate.per_second:,.0f}/s p50 {rate.p50_ms:.2f} p99 {rate.p99_ms:.2f} ms"
             )
     with _cluster(options.broker, options.masters) as (wire, counters):
-        # A cluster that has carried out one write is up.
+        # A cluster that has executed one write is up.
         Client(wire).put("bench", b"first", VALUE, timeout=START_S)
         for what, make in KINDS:
             answer["writes"] += _rows(wire, what, make, options, counters, raw)

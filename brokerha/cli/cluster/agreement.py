@@ -1,11 +1,11 @@
-"""``brokerha wait`` and ``brokerha verify``: do all copies hold what they should?
+"""``brokerha wait`` and ``brokerha verify``: is a transaction applied, and are all copies equal?
 
-A copy is a worker. What the cluster says of itself (`status`) names each of them with the LSN that it has applied and the
-fingerprint of its content at that LSN; two copies agree when they have equal fingerprints at one LSN. While writes go on,
-copies are seen at different LSNs, so what each of them showed is remembered until all have been seen at one LSN.
+A copy is a worker. The status of the cluster names each worker with its applied LSN and the fingerprint of its content at that LSN.
+Two copies agree when they have equal fingerprints at one LSN. During writes, copies are seen at different LSNs, so their
+fingerprints are remembered until all have been seen at one LSN.
 
-`verify` waits for copies that are in sync and for those that are just being judged. All others (off, loading, out of sync, not
-heard) are named and not waited for.
+`verify` waits for copies that are in sync or are just being judged. All others (off, loading, out of sync, not heard) are named and
+not waited for.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ LAST_QUESTION_S = 2.0
 ALL = "all"
 QUORUM = "quorum"
 SEEN_LIMIT = 1000
-"""LSNs at which copies are remembered."""
+"""Most LSNs for which fingerprints are remembered."""
 WAITED_FOR = states.SERVING | {states.UNINITIALISED}
-"""States of copies that are compared, or will be in a moment."""
+"""States of copies that are compared, now or in a moment."""
 
 
 class Deadline:
-    """Time that is left, and pauses that grow while nothing changes."""
+    """Remaining time, and pauses that grow while nothing changes."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -54,11 +54,11 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Seconds until it; never less than another site needs to answer, or the last word would be that it is not known."""
+        """Remaining seconds; at least the time that another site needs to answer, so that the last question can succeed."""
         return max(LAST_QUESTION_S, self._end_s - time.monotonic())
 
     def pause(self) -> bool:
-        """Wait a moment for other sites, which nobody can wait for from here; False when the time is over."""
+        """Pause before the next question to other sites; return False when the time is over."""
         if time.monotonic() >= self._end_s:
             return False
         self._never.wait(min(self._pause_s, max(0.0, self._end_s - time.monotonic())))
@@ -91,7 +91,7 @@ def wait(
 
 
 def _lsn_of(client: Client, txid: str, deadline: Deadline) -> int:
-    """The LSN of a transaction, once it has one. Raises Rejected, TimedOut."""
+    """Wait for the LSN of a transaction. Raises Rejected, TimedOut."""
     while True:
         answer = client.outcome(txid, timeout=deadline.left_s)
         if answer is not None and answer.get("outcome") == REJECTED:
@@ -106,7 +106,7 @@ def _lsn_of(client: Client, txid: str, deadline: Deadline) -> int:
 
 
 def _wait_for_copies(client: Client, lsn: int, on: str, deadline: Deadline) -> tuple[list[str], int]:
-    """Names of the copies that have applied an LSN, and how many copies there are. Raises TimedOut."""
+    """Return the names of copies that have applied an LSN, and the number of copies. Raises TimedOut."""
     while True:
         answer = client.status(timeout=deadline.left_s)
         copies, hidden = copies_of(answer), hidden_sites(answer)
@@ -125,18 +125,18 @@ def _wait_for_copies(client: Client, lsn: int, on: str, deadline: Deadline) -> t
 
 
 def _place(copy: Mapping[str, Any]) -> str:
-    """Where a copy stands, with its state where that is the cause."""
+    """Return the position of a copy, with its state if that is the cause."""
     state = "" if copy["state"] in WAITED_FOR else f"{copy['state']} "
     return f"{state}at {copy['applied_lsn']}"
 
 
 def copies_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows of the workers."""
+    """Return the rows of the workers."""
     return [node for node in answer["nodes"] if node["role"] == "worker"]
 
 
 def hidden_sites(answer: Mapping[str, Any]) -> list[str]:
-    """Masters that do not answer, so that nobody knows their copies."""
+    """Return the masters that do not answer, so that their copies are unknown."""
     silent = [node for node in answer["nodes"] if node["role"] == "master" and node["state"] == states.UNREACHABLE]
     return [f"the copies of {node['id']} are not known" for node in silent]
 
@@ -168,12 +168,12 @@ def verify(
 
 
 class _Seen:
-    """Fingerprints that copies showed, by LSN."""
+    """Fingerprints of copies, by LSN."""
 
     def __init__(self) -> None:
         self._by_lsn: dict[int, dict[str, str]] = {}
         self._homes: dict[str, str] = {}
-        """Master of every copy that was seen: one that differs can be out of sync before the others are at its LSN."""
+        """Master of every copy that was seen: a differing one can be out of sync before the others reach its LSN."""
         self._last: list[dict[str, Any]] = []
         self._skipped: list[dict[str, Any]] = []
         self._hidden: list[str] = []
@@ -190,7 +190,7 @@ class _Seen:
             del self._by_lsn[min(self._by_lsn)]
 
     def verdict(self) -> dict[str, Any] | None:
-        """What is certain: a difference at any LSN, or all copies equal at one; None while neither is."""
+        """Return what is certain: a difference at any LSN, or all copies equal at one; else None."""
         names = {copy["id"] for copy in self._last}
         for lsn in sorted(self._by_lsn, reverse=True):
             found = self._by_lsn[lsn]
@@ -208,7 +208,7 @@ def _named(copy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _verdict(lsn: int, found: Mapping[str, str], homes: Mapping[str, str]) -> dict[str, Any]:
-    """Who differs from the fingerprint that most copies have; from all, when no fingerprint has the most."""
+    """Return the copies that differ from the most frequent fingerprint; all of them after a tie."""
     ranking = Counter(found.values()).most_common(2)
     is_tie = len(ranking) > 1 and ranking[0][1] == ranking[1][1]
     differ = sorted(name for name, fingerprint in found.items() if is_tie or fingerprint != ranking[0][0])
@@ -255,7 +255,7 @@ def _say_looks(looks: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _remedy(verdict: Mapping[str, Any], *, is_deep: bool) -> str:
-    """What to do: one copy is replaced, a whole site is repaired."""
+    """Return what to do: replace one copy, or repair a whole site."""
     differ = set(verdict["differ"])
     homes = {copy["id"]: copy["master"] for copy in verdict["copies"]}
     sites = {home for name, home in homes.items() if name in differ}
@@ -271,19 +271,19 @@ def _remedy(verdict: Mapping[str, Any], *, is_deep: bool) -> str:
     return f"replace each by a copy of another worker: brokerha worker copy {min(differ)}"
 
 
-# ---- verify --deep: every worker looks at all of its own data first
+# ---- verify --deep: every worker first checks all of its own data
 #
-# Each master starts a scrub at each of its workers; all run at the same time, at the rate of the setting ``scrub-items-per-s``,
-# while reads and writes go on. A worker that is not in sync is named and not looked at. A copy that is found damaged is
-# taken out and replaced by its master, whether or not anybody waits here.
+# Each master starts a scrub at each of its workers; all run concurrently, at the rate of the setting ``scrub-items-per-s``, # while
+# reads and writes go on. A worker that is not in sync is named and not checked. The master of a damaged copy # replaces it, even if
+# this command has ended.
 
 POLL_S = 0.5
 EQUAL = "equal"
-"""The fingerprint computed from the data is the one that the log says."""
+"""The fingerprint computed from the data equals the one in the log."""
 DAMAGED = "damaged"
-"""It is not; the reason has both."""
+"""They differ; the reason has both."""
 UNKNOWN = "unknown"
-"""Nothing can be said: not in sync, too far behind to compare, or the work could not be done."""
+"""No result: not in sync, too far behind to compare, or the scrub failed."""
 LOOK_COLUMNS = columns("id=COPY", "master", "result", "lsn", "items", "reason")
 
 
@@ -297,20 +297,20 @@ class _Look:
     done: int = 0
     total: int = 0
     row: dict[str, Any] | None = None
-    """What came out; None while it runs."""
+    """The result; None while it runs."""
 
     def end(self, result: str, reason: str = "", lsn: int | None = None, items: int | None = None) -> None:
-        """Nothing more is expected."""
+        """Set the result."""
         self.row = {
             "id": self.worker, "master": self.master, "result": result, "lsn": lsn, "items": items, "reason": reason,
         }  # fmt: skip
 
 
 def look_at_all(cluster: Cluster) -> list[dict[str, Any]]:
-    """Have every worker look at its data, wait for all; a row for each. Raises Unreachable when no master answers."""
+    """Scrub at every worker, and wait for all; return a row for each. Raises Unreachable when no master answers."""
     looks, silent = _begin(cluster)
     running = [look for look in looks if look.row is None]
-    # How much there is to look at comes with the first reports, and a bar needs it.
+    # The bar needs the amount of data, which comes with the first reports.
     while any(look.row is None and not look.total for look in running):
         _follow_all(cluster, running)
     done = 0
@@ -356,7 +356,7 @@ def _follow_all(cluster: Cluster, looks: list[_Look]) -> None:
 
 
 def _follow(cluster: Cluster, look: _Look) -> None:
-    """Ask how far one is; a master that is away for longer than a question may take ends it."""
+    """Ask for the progress of one scrub; a master that is away for longer than the timeout ends it."""
     try:
         _take(look, until_reached(cluster.timeout_s, POLL_S)(cluster.command, look.master, "task", request=look.request))
     except (Unreachable, TimedOut) as error:

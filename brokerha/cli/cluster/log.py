@@ -1,8 +1,8 @@
 """``brokerha log``: the synchronised queue, as every master holds it.
 
-show, tail          lines of a range, or as they come; where the log goes back after a split that is said
+show, tail          lines of a range, or new lines as they come, with a note when the log goes back after a split
 verify              a journal on this machine, record by record (its node is stopped), or the logs of all masters, line by line
-pins, pin, unpin    what is held for somebody who is no part of the cluster
+pins, pin, unpin    lines that are kept for readers outside the cluster
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from brokerha.client import Client
 
 POLL_S = 20.0
-"""How long one question of ``tail`` waits for something new."""
+"""How long one question of ``tail`` waits for a new line."""
 COLUMNS = columns("lsn", "txid", "origin", "timestamp=TIME", "user", "kind", "operations", "outcome", "effect_digest=EFFECT")
 AGREED = ("txid", "timestamp", "origin")
 """Fields that the masters agree on before they add a line."""
 RESULTS = ("outcome", "effect_digest")
-"""Fields that each site finds out by itself, and that must be equal once they are known."""
+"""Fields that each site computes itself, and that must be equal once they are known."""
 
 UserOption = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Only what this user wrote.")]
 
@@ -95,18 +95,18 @@ def tail(
 
 
 def _say_what_is_gone(asked: int, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Lines that were asked for may not be held any more: those that follow begin after them."""
+    """Say which of the requested lines are not held any more."""
     if asked < lines[0]["lsn"]:
         exits.say(f"LSN {asked:,} to {lines[0]['lsn'] - 1:,} are not held any more")
 
 
 def newest(answer: Mapping[str, Any]) -> int:
-    """The highest LSN that a master holds."""
+    """Return the highest LSN that a master holds."""
     return max((node["received_lsn"] or 0 for node in answer["nodes"] if node["role"] == "master"), default=0)
 
 
 def chunks(cluster: Cluster, first: int, last: int | None) -> Iterator[list[dict[str, Any]]]:
-    """Lines of a range, a chunk at a time, until there are no more."""
+    """Yield the lines of a range in chunks, until there are no more."""
     following = first
     while last is None or following <= last:
         lines = cluster.client.log(following, last or 0)
@@ -117,20 +117,20 @@ def chunks(cluster: Cluster, first: int, last: int | None) -> Iterator[list[dict
 
 
 class _Place:
-    """Which lineage of the log is being read."""
+    """The lineage of the log that is being read."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.following = 0
-        """Where to go on after the last going back that mattered."""
+        """LSN at which to continue after the log went back."""
         self._cluster = cluster
         self._lineage = log_lineages.newest(self._rewinds())
 
     def is_behind(self, lines: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether a line is of a later lineage."""
+        """Tell whether a line is of a later lineage."""
         return any(line.get("lineage", 0) > self._lineage for line in lines)
 
     def void(self, following: int) -> str:
-        """Take in how often the log has gone back by now; what is to be said of it by somebody whose next LSN is this one."""
+        """Read how the log has gone back by now; return what to tell a reader whose next LSN is ``following``."""
         rewinds = self._rewinds()
         void = log_lineages.problem(rewinds, self._lineage, following - 1)
         if void:
@@ -144,7 +144,7 @@ class _Place:
 
 
 class _Writer:
-    """Writes chunks of lines one after the other, those of one user or all; a head only before the first."""
+    """Writes chunks of lines, of one user or all; the heading only before the first."""
 
     def __init__(self, chosen: Format, user: str | None) -> None:
         self._chosen = chosen
@@ -214,7 +214,7 @@ def _verify_journal(config: Path | None, node: str) -> int:
 
 
 def _compare_masters(cluster: Cluster) -> int:
-    """Compare line by line, as far as all masters that answer are."""
+    """Compare logs line by line, up to the shortest of the masters that answer."""
     if not cluster.masters_of_file and len(cluster.masters) == 1:
         raise typer.BadParameter("to compare the logs of all masters, write -c FILE instead of --url")
     silent: dict[str, str] = {}
@@ -246,17 +246,17 @@ def _compare_masters(cluster: Cluster) -> int:
 
 
 def _end_of(client: Client, master: str, timeout_s: float) -> int:
-    """Length of the log of one master, by its own word."""
+    """Return the length of a master's log, from its own status."""
     nodes = client.status(timeout=timeout_s)["nodes"]
     return next((node["received_lsn"] or 0 for node in nodes if node["id"] == master), 0)
 
 
 def _first_difference(clients: Mapping[str, Client], last: int) -> dict[str, Any] | None:
-    """The first LSN at which two masters hold another line, with both lines; None when there is none."""
+    """Return the first LSN at which two masters hold different lines, with both lines; None without one."""
     with progress("lines", last, "lines") as meter:
         following = 1
         while following <= last:
-            # Each begins with the first line that it holds; what one of them has beyond the others is compared with the next page.
+            # Each page begins with the first line that is held; lines beyond the shortest page are compared with the next one.
             logs = {name: client.log(following, 0) for name, client in clients.items()}
             if (found := differing(logs)) is not None:
                 return found
@@ -267,7 +267,7 @@ def _first_difference(clients: Mapping[str, Client], last: int) -> dict[str, Any
 
 
 def differing(logs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any] | None:
-    """The first line that is not the same in all logs; lines that somebody no longer holds are not compared."""
+    """Return the first line that differs between the logs; lines that a log no longer holds are not compared."""
     known: dict[int, tuple[str, Mapping[str, Any]]] = {}
     found: list[dict[str, Any]] = []
     for name, lines in logs.items():
@@ -284,10 +284,10 @@ def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return is_agreed and all(one[field] == other[field] or None in {one[field], other[field]} for field in RESULTS)
 
 
-# ---- pins: what is held for somebody who is no part of the cluster, such as an archive
+# ---- pins: lines that are kept for readers outside the cluster, such as an archive
 #
-# Each master holds its own log, so a pin is set at all of them, or at the one of ``--master``. A master that refuses, because the
-# LSN is not held there any more or too many pins are set, does not keep the others from doing it.
+# Each master holds its own log, so a pin is set at all of them, or at that of ``--master``. A master refuses when it does not #
+# hold the LSN any more or has too many pins; the others set the pin nevertheless.
 
 DEFAULT_FOR_S = 7 * 86_400
 PIN_COLUMNS = columns("name=PIN", "master", "lsn", "entries", "until", "dropped")
@@ -298,7 +298,7 @@ MasterOption = Annotated[str, typer.Option("--master", metavar="ID", help="Only 
 
 @app.command()
 def pins(cluster: Cluster) -> Answer:
-    """Show what of the log is held for whom.
+    """Show the pins: which part of the log is kept, and for whom.
 
     With -o json {"masters": [{master, first_lsn, last_lsn, hard_limit, split}], "pins": [{name, master, lsn, until, left_s, entries,
     dropped}], "silent": [master]}; until in microseconds; dropped: it holds more than tx-log-hard-limit, so nothing any more. split is
@@ -328,7 +328,7 @@ def pin(
     ] = DEFAULT_FOR_S,
     master: MasterOption = "",
 ) -> Answer:
-    """Have the masters hold their logs from an LSN on; again with the same name to move the pin or to prolong it.
+    """Pin the logs of the masters from an LSN on; pin again with the same name to move or prolong it.
 
     It is remembered over restarts. A pin can make a log grow up to tx-log-hard-limit; then it is dropped. Exit code 2 when a
     master refuses.
@@ -339,7 +339,7 @@ def pin(
 
 @app.command()
 def unpin(cluster: Cluster, name: PinArgument, master: MasterOption = "") -> Answer:
-    """Let the logs go that a pin holds. One that is not there is no error."""
+    """Release a pin of the logs. A missing pin is no error."""
     told = _everywhere(cluster, "unpin", master, name=name)
     lines = [
         f"{row['master']}: {name} is taken back" if row["changed"] else f"{row['master']}: there is no pin {name}"
@@ -349,13 +349,13 @@ def unpin(cluster: Cluster, name: PinArgument, master: MasterOption = "") -> Ans
 
 
 class _Told(NamedTuple):
-    """What the masters say to a command."""
+    """Answers of the masters to a command."""
 
     answers: dict[str, Row]
     refused: dict[str, str]
-    """Why one refuses."""
+    """Why a master refuses."""
     silent: dict[str, str]
-    """Why one does not answer."""
+    """Why a master does not answer."""
 
     @property
     def rows(self) -> list[Row]:
@@ -371,7 +371,7 @@ class _Told(NamedTuple):
 
 
 def _everywhere(cluster: Cluster, command: str, master: str, **arguments: Any) -> _Told:
-    """Have all masters carry out a command, or the one that is named. Raises Unreachable when none answers."""
+    """Run a command at all masters, or at the named one. Raises Unreachable when none answers."""
     told = _Told({}, {}, {})
     if master:
         cluster.at(master)

@@ -1,7 +1,7 @@
-"""``brokerha peer``: the masters of the cluster, and changing them while it runs.
+"""``brokerha peer``: the masters of the cluster, and changes of them at run time.
 
-One master is asked, the one in the latest epoch of those that answer; `--master` names another one. Each command waits until the masters agree,
-and tells on standard error what it waits for. Saying it again is no mistake: it goes on where it is.
+One master is asked: the one in the latest epoch among those that answer, or the one of `--master`. Each command waits until the
+masters agree, and reports on standard error what it waits for. Repeating a command continues it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachabl
 
 COLUMNS = columns("node=MASTER", "standing", "heard", "epoch", "lsn", "lag", "journal")
 JOURNAL_SHOWN = 8
-"""Characters of a journal's name in the table; JSON has all of it."""
+"""Characters of a journal's name in the table; JSON has the whole name."""
 DEFAULT_WAIT_S = 300.0
 
 app = Group("Masters: list, add, remove, replace.")
@@ -49,7 +49,7 @@ def list_peers(cluster: Cluster, master: MasterOption = "") -> Answer:
 
 
 def _remarks(answer: Row, named: list[str]) -> list[str]:
-    """What is under way, who came with another journal, and where the cluster file says something else."""
+    """Return the running change, masters with another journal, and differences from the cluster file."""
     remarks = [answer["refused"]] if answer["refused"] else []
     if (change := answer["change"]) is not None:
         remarks.append(f"{change['kind']} {change['node']}: {change['state']}: {change['stage']}")
@@ -118,7 +118,7 @@ def replace(
 ) -> Answer:
     """Bring a master back whose disk was lost: take it out, and add it with its new journal.
 
-    Start it with an empty data directory, before or meanwhile. What only its lost disk held is lost.
+    Start it with an empty data directory, before or meanwhile. Transactions that only its lost disk held are lost.
     """
     found, is_there = _look(cluster, master, node)
     if is_there:
@@ -134,7 +134,7 @@ def replace(
 
 
 def _look(cluster: Cluster, master: str, node: str) -> tuple[Row, bool]:
-    """(what a master says, whether it hears this one with the journal that it had): a word from before the question is no proof."""
+    """Return (a master's answer, whether it hears this node with its former journal); only news after the question counts."""
     asked_s = time.monotonic()
     while True:
         _, found = _survey(cluster, master, without=node)
@@ -147,7 +147,7 @@ def _look(cluster: Cluster, master: str, node: str) -> tuple[Row, bool]:
 
 
 class _Change:
-    """One wish, told to one master after the other until it is so."""
+    """One change, repeated to one master after the other until it is done."""
 
     def __init__(self, cluster: Cluster, kind: str, node: str, master: str, wait_s: float, *, force: bool = False) -> None:
         self._cluster = cluster
@@ -159,7 +159,7 @@ class _Change:
         self._has_changed = False
 
     def carry_out(self) -> Row:
-        """Say it, and wait. Raises InvalidRequest, NotReady, TimedOut, Unreachable."""
+        """Request the change, and wait. Raises InvalidRequest, NotReady, TimedOut, Unreachable."""
         while True:
             at, answer = self._asked(f"peer-{self._kind}", self._arguments)
             self._has_changed = self._has_changed or answer["changed"]
@@ -169,12 +169,12 @@ class _Change:
                 return {**answer, **ended, "changed": True}
 
     def masters(self) -> list[str]:
-        """Those that are there before it. Raises InvalidRequest, NotReady, TimedOut, Unreachable."""
+        """Return the masters before the change. Raises InvalidRequest, NotReady, TimedOut, Unreachable."""
         found: list[str] = self._asked("peers", {})[1]["masters"]
         return found
 
     def _asked(self, command: str, arguments: Row) -> tuple[str, Row]:
-        """(who was told, what it answers); a refusal for now, and silence after something was begun, is waited out."""
+        """Return (the asked master, its answer); wait during a temporary refusal, or silence after a start."""
         while True:
             try:
                 at, _ = _survey(self._cluster, self._master, without=self._node)
@@ -185,7 +185,7 @@ class _Change:
                 self._pause(str(error))
 
     def _watch(self, at: str) -> Row | None:
-        """Wait for the end; None when this master has forgotten the wish, or does not answer."""
+        """Wait for the end; None when this master has forgotten the change, or does not answer."""
         while True:
             try:
                 found = self._cluster.command(at, "peers")
@@ -206,7 +206,7 @@ class _Change:
 
 
 def _survey(cluster: Cluster, master: str, without: str = "") -> tuple[str, Row]:
-    """(master to ask, what it says): one in the latest epoch that takes commands. Raises Unreachable, NotReady."""
+    """Return (master to ask, its answer): one in the latest epoch that takes commands. Raises Unreachable, NotReady."""
     if master == without and master:
         raise InvalidRequest(f"{master} cannot change itself: ask another master")
     asked = [master] if master else [each for each in cluster.masters if each != without] or cluster.masters

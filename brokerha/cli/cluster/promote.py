@@ -30,7 +30,7 @@ def promote(
 
 
 def _process(cluster: Cluster, node: str) -> Client:
-    """A client of the process itself, or of another one of its master; with ``--url`` of the one that is there."""
+    """Return a client of the process itself, or of another process of its master; with ``--url`` of that address."""
     if (file := cluster.file) is not None:
         if file.roles.get(node) not in {"master", "backup"}:
             raise typer.BadParameter(f"{node!r} is no master and no backup of {file.path}")

@@ -1,6 +1,6 @@
 """``brokerha quarantine``: messages that nodes could not use, kept in the broker's queue ``brokerha.rejected`` with the reason.
 
-The brokers of the cluster file are asked, each once; what is neither retried nor dropped stays in its place.
+Each broker of the cluster file is asked once; messages that are neither retried nor dropped keep their place.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="ID", help="As 
 
 @dataclass(frozen=True, slots=True)
 class Kept(Options):
-    """What is in quarantine, as far as it is looked at."""
+    """Messages in quarantine, up to a limit."""
 
     config: ConfigFileOption = None
     limit: Annotated[
@@ -47,7 +47,7 @@ class Kept(Options):
     ] = DEFAULT_LIMIT
 
     def messages(self, ids: Sequence[str] = ()) -> Iterator[tuple[Quarantine, Quarantined]]:
-        """Those with these ids, or all without any. Raises NotFound, after the others, when one is not there."""
+        """Yield the messages with these ids, or all. Raises NotFound at the end when one is missing."""
         missing = set(ids)
         for quarantine, message in _messages(self.config, self.limit):
             if not ids or message.id in ids:
@@ -62,7 +62,7 @@ class Kept(Options):
 
 @app.command("list")
 def list_(kept: Kept) -> Answer:
-    """What is in quarantine: where each message came from, and why it is there.
+    """Show messages in quarantine: where each one came from, and why it is there.
 
     Exit code: 0 when there is nothing, 1 when there is something.
     """
@@ -92,8 +92,8 @@ def retry(
 ) -> int:
     """Publish messages again where they came from: they leave quarantine once the broker has confirmed that.
 
-    One whose reason is still there comes back with it. A message without an id of its own is written once more, if it had
-    been written after all. Exit code 2 when any could not be published; it is where it was then.
+    If the reason still exists, a message comes back with it. A message without an id of its own can be written twice, if it had
+    been written before. Exit code 2 when any could not be published; it keeps its place then.
     """
     _named(ids, everything)
     mended = dict(_header(each) for each in headers or [])
@@ -133,7 +133,7 @@ def drop(
 
 
 def row_of(message: Quarantined) -> dict[str, Any]:
-    """What `list` says of a message."""
+    """Return the row of a message in `list`."""
     seen = datetime.fromtimestamp(message.seen_ms / 1000, UTC).isoformat(timespec="seconds") if message.seen_ms else None
     return {
         "id": message.id,
@@ -151,7 +151,7 @@ def row_of(message: Quarantined) -> dict[str, Any]:
 
 
 def body_of(message: Quarantined) -> str:
-    """The beginning of the body: text as it is, packed data as Python shows them, everything else as hexadecimal digits."""
+    """Return the beginning of the body: text unchanged, packed data in Python's notation, other bytes as hexadecimal digits."""
     part = message.body[:SHOWN_BYTES]
     more = f" … {len(message.body) - len(part):,} bytes more" if len(message.body) > len(part) else ""
     if "msgpack" in str(message.properties.get("content_type")) and not more:
@@ -162,7 +162,7 @@ def body_of(message: Quarantined) -> str:
         try:
             return repr(msgpack.unpackb(part, strict_map_key=False))
         except (*BROKEN, OverflowError):
-            pass  # That may be what is wrong with it.
+            pass  # This can be the reason of the quarantine.
     try:
         return part.decode() + more
     except UnicodeDecodeError:
@@ -199,7 +199,7 @@ def _messages(config: Path | None, limit: int) -> Iterator[tuple[Quarantine, Qua
 
 
 def _brokers(config: Path | None) -> list[Address]:
-    """Each broker of the cluster once; BROKERHA_BROKER_URL goes before what the file says."""
+    """Return each broker of the cluster once; BROKERHA_BROKER_URL overrides the file."""
     from brokerha.transports.rabbitmq.addresses import parse_addresses
 
     if url := os.environ.get(URL_VARIABLE, ""):

@@ -1,6 +1,6 @@
-"""``brokerha settings``: what of the cluster file is changed while the cluster runs, for all nodes.
+"""``brokerha settings``: settings of the cluster file that can be changed while the cluster runs, for all nodes.
 
-Any master takes a change; it goes through the order like every transaction.
+Any master takes a change; it goes through the log like every transaction.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def get(cluster: Cluster, name: NameArgument) -> Answer:
 def set_(cluster: Cluster, name: NameArgument, value: ValueArgument) -> Answer:
     """Set a setting, for all nodes of the cluster.
 
-    It goes before what the cluster files say, and is kept over restarts, backups and splits, with who set it, when, and from where. With -o json
+    It overrides the cluster files, and is kept over restarts, backups and splits, with who set it, when, and from where. With -o json
     {master, lsn, problem, set_lsn, setting}: set_lsn is the place of the change in the order.
     """
     return _changed(cluster, "setting-set", {"name": name, "value": value})
@@ -68,7 +68,7 @@ def set_(cluster: Cluster, name: NameArgument, value: ValueArgument) -> Answer:
 
 @app.command()
 def unset(cluster: Cluster, name: NameArgument) -> Answer:
-    """Take a setting back: what the cluster files say counts again.
+    """Take a setting back: the cluster files count again.
 
     With -o json {master, lsn, problem, set_lsn, setting}.
     """

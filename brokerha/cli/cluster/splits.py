@@ -1,6 +1,6 @@
-"""``brokerha splits``: what became of what lost its place in a split. ``brokerha split-recovery``: what becomes of it from now on.
+"""``brokerha splits``: transactions that were given up in a split. ``brokerha split-recovery``: the strategy for splits.
 
-One master is asked, the first that answers; `--master` names another one. Each has its own book, so the answer says whose it is.
+One master is asked: the first that answers, or that of `--master`. Each has its own records, so the answer names the master.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ SHOW_COLUMNS = columns(
     "reason",
 )  # fmt: skip
 SHOWN = 100
-"""Transactions that are shown without ``--all``."""
+"""Most transactions that are shown without ``--all``."""
 PAGE_ENTRIES = 1_000
 SURVEY_S = 5.0
-"""How long a master may take to answer, before another one is asked."""
+"""Time in which a master must answer before another one is asked."""
 DEFAULT_WAIT_S = 60.0
 
 app = Group("Splits that are over: list, show.")
@@ -39,7 +39,7 @@ MasterOption = Annotated[str, typer.Option("--master", metavar="ID", help="The m
 
 @app.command("list")
 def list_splits(cluster: Cluster, master: MasterOption = "") -> Answer:
-    """Show when sides of a split came together: each time, the newest first, and what became of what a master gave up.
+    """Show when sides of a split came together: the newest first, and what became of the transactions that a master gave up.
 
     With -o json {master, splits: [{number, last_write, epoch, lineage, lsn, keeps_content, total, held, effects, counted}]}; epoch is the one
     that was given up, last_write in microseconds or null, held how many of the total are still listed, effects how many of the first `counted`
@@ -89,12 +89,12 @@ def split_recovery(
     ] = DEFAULT_WAIT_S,
     master: MasterOption = "",
 ) -> Answer:
-    """Show or choose what becomes of a split: none, simple, smart or quorum, for all masters while the cluster runs.
+    """Show or choose the strategy for splits: none, simple, smart or quorum, for all masters while the cluster runs.
 
-    All masters have to be there: during a split it is refused, with the names of those that are missing. It goes before what the files say,
-    and stays over restarts. From and to quorum it takes a step between, to-smart for instance, which every master has to have first. With -o json {master, mode, source: file or
-    epoch, epoch, files: {master: word}, differing: {master: word}, change: {mode, state, stage}, changed}. Exit code 1 when masters follow
-    different ones.
+    All masters must be reachable: during a split it is refused, with the names of the missing ones. It overrides the cluster files, and is
+    kept over restarts. A change from or to quorum has a step in between, such as to-smart, which every master must have first. With -o json
+    {master, mode, source: file or epoch, epoch, files: {master: word}, differing: {master: word}, change: {mode, state, stage}, changed}.
+    Exit code 1 when masters follow different ones.
     """
     if mode:
         answer = _chosen(cluster, master, mode.lower(), wait_s)
@@ -107,12 +107,12 @@ def split_recovery(
 
 
 def _chosen(cluster: Cluster, master: str, mode: str, wait_s: float) -> Row:
-    """Say it, and wait until it is so. Raises InvalidRequest, NotReady, TimedOut, Unreachable."""
+    """Request the strategy, and wait until it is in force. Raises InvalidRequest, NotReady, TimedOut, Unreachable."""
     waiting, has_changed = Waiting(wait_s), False
     while True:
         at, answer = _ask(cluster, master, "split-recovery", mode=mode)
         has_changed = has_changed or answer["changed"]
-        # A master that was restarted knows nothing of the wish, and is told again.
+        # A restarted master has forgotten the request, so it is repeated.
         while (change := answer["change"]) is not None and change["mode"] == mode:
             if change["state"] == "done" or not waiting.is_wanted:
                 return {**answer, "changed": has_changed}
@@ -139,7 +139,7 @@ def _done(answer: Mapping[str, Any]) -> str:
 
 
 def _remarks(answer: Mapping[str, Any]) -> list[str]:
-    """Who follows another one, what is under way, and which files say something else than what is in force."""
+    """Return the masters with another strategy, the running change, and files that differ from the strategy in force."""
     remarks = [f"{node} follows {mode}, {answer['master']} {answer['mode']}" for node, mode in answer["differing"].items()]
     if answer["differing"]:
         remarks.append("the next epoch makes them one; choose it: brokerha split-recovery MODE")
@@ -156,7 +156,7 @@ def _remarks(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _ask(cluster: Cluster, master: str, name: str, **arguments: Any) -> tuple[str, Row]:
-    """(who answers, what it says): the one that is named, or the first that answers. Raises what it refuses with, Unreachable."""
+    """Return (master, its answer): of the named one, or the first that answers. Raises its refusal, Unreachable."""
     if master:
         return master, cluster.command(master, name, **arguments)
     silent: list[str] = []
@@ -173,7 +173,7 @@ def _ask(cluster: Cluster, master: str, name: str, **arguments: Any) -> tuple[st
 
 
 def _effects(split: Mapping[str, Any]) -> str:
-    """What became of what was given up; of how many of them, where not all were looked at."""
+    """Return the effects on the given-up transactions, and on how many of them, if not all were counted."""
     named = ", ".join(f"{count:,} {effect}" for effect, count in split["effects"].items() if count)
     is_part = split["counted"] < split["held"]
     return f"of the first {split['counted']:,}: {named}" if is_part and named else named

@@ -1,4 +1,4 @@
-"""``brokerha status``: one row for each node, the state of the whole as exit code.
+"""``brokerha status``: one row for each node, and the state of the cluster as exit code.
 
     cluster orders  epoch 1  degraded  (8 of 9 nodes ok)
     NODE  ROLE    STATE        RECEIVED  APPLIED    LAG  ...
@@ -6,8 +6,8 @@
     m3    master  unreachable
     m3: did not answer: start the node, or look at its log
 
-Where masters are excluded from the epoch the first line says so: ``epoch 2 of m1, m2 without m3``. Where a master has backups
-two more columns say which process acts for it, and in which view. The JSON is the contract of the front door, unchanged.
+If masters are excluded from the epoch, the first line shows it: ``epoch 2 of m1, m2 without m3``. If a master has backups, two more
+columns show its primary and its view. The JSON is the contract of the front door, unchanged.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ COLUMNS = columns(
     "in_doubt=IN-DOUBT", "items", "fingerprint", "seen",
 )  # fmt: skip
 COLUMNS_OF_PROCESSES = columns("primary", "view")
-"""Shown where a master has backups."""
+"""Shown when a master has backups."""
 FINGERPRINT_SHOWN = 12
-"""Characters of a fingerprint in the table; JSON has all of it."""
+"""Characters of a fingerprint in the table; JSON has the whole fingerprint."""
 CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -53,7 +53,7 @@ def status(
 
 
 def _watch(cluster: Cluster, interval_s: float, chosen: Format) -> int:
-    """Show until Ctrl-C; the exit code is that of the last look."""
+    """Show the status until Ctrl-C; the exit code is that of the last one."""
     pause = threading.Event()
     code = exits.DONE
     try:
@@ -72,7 +72,7 @@ def _watch(cluster: Cluster, interval_s: float, chosen: Format) -> int:
 
 
 def show(answer: Mapping[str, Any], chosen: Format) -> int:
-    """Write a status; returns its exit code."""
+    """Write a status; return its exit code."""
     nodes = answer["nodes"]
     if chosen is Format.TABLE:
         print(headline(answer))
@@ -87,7 +87,7 @@ def show(answer: Mapping[str, Any], chosen: Format) -> int:
 
 
 def headline(answer: Mapping[str, Any]) -> str:
-    """The cluster in one line; where masters are excluded, who agrees without whom."""
+    """Describe the cluster in one line; if masters are excluded, with the members and the excluded ones."""
     nodes = answer["nodes"]
     well = sum(node["state"] in states.HEALTHY for node in nodes)
     epoch = f"epoch {answer['epoch']}"
@@ -97,7 +97,7 @@ def headline(answer: Mapping[str, Any]) -> str:
 
 
 def splits(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What becomes of splits, where more than a majority may go on; and a line for each master that came out of one since its start."""
+    """Return the strategies for splits other than quorum, and a line for each master that left a split since its start."""
     modes: dict[str, list[str]] = {}
     for node in nodes:
         if node.get("split_recovery") and node["split_recovery"] != "quorum":
@@ -110,13 +110,13 @@ def splits(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def actions(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each node that is not well: why, and what to do."""
+    """Return a line for each unhealthy node: why, and what to do."""
     ill = [node for node in nodes if node["state"] not in states.HEALTHY]
     return [": ".join(part for part in (node["id"], node.get("reason"), _age(node), node.get("action")) if part) for node in ill]
 
 
 def _age(node: Mapping[str, Any]) -> str:
-    """Of a master that cannot agree with the others: how old what its site shows may be."""
+    """Return how old the reads of a site can be, if its master cannot agree with the others."""
     stale_s = node.get("stale_s")
     return f"reads show what was known {stale_s:,.0f} s ago" if stale_s else ""
 
@@ -130,7 +130,7 @@ def _columns(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _row(node: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as people read it: lag in transactions and seconds, a short fingerprint."""
+    """Format a row for people: lag in transactions and seconds, a short fingerprint."""
     lag, lag_s, seen_s = node.get("lag_entries"), node.get("lag_s"), node.get("seen_s")
     return {
         **node,

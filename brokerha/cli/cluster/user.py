@@ -1,7 +1,7 @@
-"""``brokerha user``: who may come through the HTTP doors, and as what.
+"""``brokerha user``: users of the HTTP doors, and their roles.
 
-The users file is the one that the cluster file names (``http-users``), or that of --file. It is replaced as a whole, and nobody else may read it.
-Passwords and tokens are in it as hashes only: a token is shown once.
+The users file is that of the cluster file (``http-users``), or that of --file. It is replaced atomically, and other users cannot
+read it. It holds only hashes of passwords and tokens: a token is shown once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the u
 
 @dataclass(slots=True)
 class UsersFile(Options):
-    """The users file that is meant."""
+    """The users file."""
 
     file: Annotated[
         Path | None, typer.Option("--file", metavar="FILE", help="Users file; without it the one that the cluster file names.")
@@ -51,7 +51,7 @@ class UsersFile(Options):
 
     @property
     def path(self) -> Path:
-        """Where it lies. Raises ConfigurationError, typer.BadParameter."""
+        """Its path. Raises ConfigurationError, typer.BadParameter."""
         if self.file is not None:
             return self.file
         cluster = cluster_file(self.config)
@@ -60,7 +60,7 @@ class UsersFile(Options):
         return cluster.path.parent / cluster.http_users
 
     def read(self) -> dict[str, User]:
-        """All users; nobody when there is no file yet. Raises ConfigurationError."""
+        """Return all users; none without a file. Raises ConfigurationError."""
         from brokerha.http.guard.users import parse_users
 
         path = self.path
@@ -73,7 +73,7 @@ class UsersFile(Options):
         return parse_users(text, str(path))
 
     def write(self, users: dict[str, User]) -> None:
-        """Replace it as a whole; nobody else may read it."""
+        """Replace the file atomically; other users cannot read it."""
         path = self.path
         try:
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -122,9 +122,9 @@ def add(
         float, typer.Option("--expires-h", metavar="HOURS", min=0.01, max=YEAR_HOURS, help="With --token: how long it is good for.")
     ] = DEFAULT_HOURS,
 ) -> None:
-    """Add a user; or give one that is there other roles, another password or one more token.
+    """Add a user; or give an existing one other roles, another password or one more token.
 
-    The roles are those of this command: what was said before of single repositories, tables and queues is forgotten.
+    The roles of this command replace all earlier ones, also those for single repositories, tables and queues.
     The password is read from standard input; at a terminal it is asked for. The token is written to standard output, this once.
     """
     from brokerha.http.guard.users import NONE, ROLES, Token, User, hash_password, hash_token
@@ -148,7 +148,7 @@ def add(
     else:
         users[name] = User(name, role, hash_password(_password()), live, stores)
     if made:
-        # First: a full disk under the output must not leave a token that nobody knows.
+        # Print first: a full disk under the output must not leave a token that nobody knows.
         print(made, flush=True)
     users_file.write(users)
     exits.say(f"{name} has the role {role} in {users_file.path}" + (f", and {_listed(stores)}" if stores else ""))
@@ -156,7 +156,7 @@ def add(
 
 @app.command("list")
 def list_(users_file: UsersFile) -> Answer:
-    """Who there is, with which role; no secret is shown, as none is kept."""
+    """List users with their roles; no secret is shown, as none is kept."""
     now_s = time.time()
     users = [user for _, user in sorted(users_file.read().items())]
     rows = [_row(user, now_s) for user in users]

@@ -1,6 +1,6 @@
-"""``brokerha worker``: workers at run time, and what a person decides about their content.
+"""``brokerha worker``: workers at run time, and manual decisions about their content.
 
-With ``-c`` the command goes to the master of the worker. Each says what it does before it does it, and what comes next.
+With ``-c`` the command goes to the master of the worker. Each command announces its action and the next step.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def add(
 
 
 def _new_home(cluster: Cluster, worker: str, master: str) -> str:
-    """Where a worker is to be added. Raises typer.BadParameter when nothing says it."""
+    """Return the master for a new worker. Raises typer.BadParameter when it is ambiguous."""
     if master:
         cluster.at(master)
         return master
@@ -76,7 +76,7 @@ def _new_home(cluster: Cluster, worker: str, master: str) -> str:
 
 
 def _refuse_second_home(cluster: Cluster, worker: str, at: str) -> None:
-    """A worker follows one master; another one that counts it takes no writes until it hears it. Raises InvalidRequest, Unreachable."""
+    """Refuse a second master for a worker: it would wait for the worker before writes. Raises InvalidRequest, Unreachable."""
     for other, answer in cluster.worker_lists()[0].items():
         if other != at and any(row["id"] == worker for row in answer["workers"]):
             raise InvalidRequest(f"{worker} is a worker of {other}: first brokerha worker remove {worker}, then add it to {at}")
@@ -141,7 +141,7 @@ def repair(
 
 
 def _command(cluster: Cluster, word: str, worker: str, **arguments: Any) -> dict[str, Any]:
-    """Have the master of a worker carry out a command."""
+    """Run a command at the master of a worker."""
     return cluster.command(cluster.master_of(worker), f"worker-{word}", worker=worker, **arguments)
 
 

@@ -1,11 +1,11 @@
-"""What commands share: which cluster, options, input and output, exit codes.
+"""Shared parts of commands: the choice of the cluster, options, input and output, exit codes.
 
-    command.py    how a command is declared: what it takes, and what it answers
-    cluster.py    the cluster that a command talks to: as a whole, or one of its masters; which one is meant
-    options.py    options that mean the same everywhere
+    command.py    how a command declares its options and its answer
+    cluster.py    the cluster of a command: as a whole, or one of its masters
+    options.py    options with the same meaning everywhere
     inputs.py     an argument, a file, or standard input
     output.py     table, JSON, YAML, tab-separated values
-    terminal.py   what a person at a terminal gets: a bar, a word while others are waited for, a question before something is gone
+    terminal.py   interaction with a person: progress bars, notes while waiting, questions before a removal
     exits.py      exit codes and error lines
-    logs.py       where log lines of a command go
+    logs.py       destination of a command's log lines
 """

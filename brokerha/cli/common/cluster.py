@@ -1,12 +1,12 @@
-"""The cluster that a command talks to: as a whole, or one of its masters.
+"""The cluster of a command: as a whole, or one of its masters.
 
-    --url, or -c, or BROKERHA_URL, or ./cluster.toml: the first that is given; --url and -c together are a mistake.
+    --url, or -c, or BROKERHA_URL, or ./cluster.toml: the first one given counts; --url and -c together are a mistake.
 
-    -c cluster.toml   every master of the file can be asked by its id; a worker's master is the one that the file names, or, for
-                      a worker that was added at run time, the one that has it in its list
-    --url URL         the master at that address, and no other
+    -c cluster.toml   every master of the file can be asked by its id; a worker's master is the one in the file or, for
+                      a worker that was added at run time, the master that lists it
+    --url URL         only the master at that address
 
-A master without an HTTP address is asked through its broker; so is a cluster of which no master has one.
+A master without an HTTP address is asked through its broker; so is a cluster whose masters have no HTTP addresses.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 URL_VARIABLE = "BROKERHA_URL"
 SURVEY_S = 5.0
-"""How long one of several masters may take to answer: the others are asked after it."""
+"""Time in which one of several masters must answer; the others are asked after it."""
 Row = dict[str, Any]
 
 
 def cluster_file(config: Path | None) -> ClusterConfig:
-    """The cluster file of ``-c``, or the one of the present folder. Raises ConfigurationError, typer.BadParameter."""
+    """Load the cluster file of ``-c``, or that of the current folder. Raises ConfigurationError, typer.BadParameter."""
     from brokerha.nodes.config.cluster import load_config
 
     if config is None and not DEFAULT_CONFIG.exists():
@@ -52,7 +52,7 @@ def cluster_file(config: Path | None) -> ClusterConfig:
 
 
 def master_urls(cluster: ClusterConfig) -> dict[str, str]:
-    """Addresses of each master that has any, its backups' after its own: one of them may be primary."""
+    """Return the addresses of each master that has any, followed by those of its backups: one of them can be primary."""
     known = cluster.http_urls()
     urls: dict[str, str] = {}
     for master in cluster.masters_to_ask:
@@ -63,7 +63,7 @@ def master_urls(cluster: ClusterConfig) -> dict[str, str]:
 
 
 def until_reached(timeout_s: float, pause_s: float) -> Retrying:
-    """Calls a function again while it raises Unreachable, which is raised in the end: a node that restarts is back in a moment."""
+    """Return a retry policy for Unreachable, which is raised at the end: a restarting node is back in a moment."""
     from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
     again = retry_if_exception_type(Unreachable)
@@ -71,13 +71,13 @@ def until_reached(timeout_s: float, pause_s: float) -> Retrying:
 
 
 class Cluster(Options):
-    """Connected to when it is first asked, closed when its block ends."""
+    """Connects at the first question, and closes at the end of its block."""
 
     def __init__(self, config: ConfigOption = None, url: UrlOption = None, timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S) -> None:
         self.config = config
         self.url = url
         self.timeout_s = timeout_s
-        """How long to wait for each answer."""
+        """Timeout of each answer."""
         self._stack = ExitStack()
         self._clients: dict[str, Client] = {}
 
@@ -86,9 +86,9 @@ class Cluster(Options):
 
     @cached_property
     def file(self) -> ClusterConfig | None:
-        """The cluster file that is meant; None with ``--url``.
+        """The cluster file; None with ``--url``.
 
-        Raises typer.BadParameter when nothing says which cluster is meant, or two options do; ConfigurationError.
+        Raises typer.BadParameter when no option names a cluster, or two do; ConfigurationError.
         """
         if self.url is not None and self.config is None:
             return None
@@ -102,7 +102,7 @@ class Cluster(Options):
 
     @cached_property
     def addresses(self) -> dict[str, str]:
-        """Addresses of nodes that can be asked, by node id (or by themselves), the masters first. Raises as `file` does."""
+        """Addresses of nodes by node id (or by address), masters first. Raises as `file` does."""
         if (file := self.file) is None:
             url = self.url or ""
             return {url: url}
@@ -116,14 +116,14 @@ class Cluster(Options):
 
     @cached_property
     def client(self) -> Client:
-        """A client of all masters. Raises typer.BadParameter, ConfigurationError; that nobody answers shows with the first question."""
+        """A client of all masters. Raises typer.BadParameter, ConfigurationError; unreachable nodes show at the first question."""
         urls = ",".join(self.addresses.values())
         if urls.startswith("amqp"):
             logs.to_stderr(logs.COMMAND)
         return self.connect(urls)
 
     def connect(self, urls: str) -> Client:
-        """A client of nodes that are named by their addresses."""
+        """Return a client of the nodes at these addresses."""
         import brokerha
 
         return self._stack.enter_context(brokerha.connect(urls, timeout=self.timeout_s))
@@ -138,7 +138,7 @@ class Cluster(Options):
 
     @property
     def masters(self) -> list[str]:
-        """Their ids; with ``--url`` the address stands for the one that is there. Raises typer.BadParameter, ConfigurationError."""
+        """Ids of the masters; with ``--url`` the address instead of the id. Raises typer.BadParameter, ConfigurationError."""
         return list(self._urls)
 
     @property
@@ -147,11 +147,11 @@ class Cluster(Options):
         return [] if self.file is None else self.masters
 
     def is_worker_of_file(self, worker: str) -> bool:
-        """Whether the cluster file says whose worker this is."""
+        """Tell whether the cluster file contains this worker."""
         return self.file is not None and self.file.roles.get(worker) == "worker"
 
     def at(self, master: str) -> Client:
-        """A client of one master, and of no other. Raises typer.BadParameter when the file has none of this id."""
+        """Return a client of one master only. Raises typer.BadParameter when the file has no master of this id."""
         if master not in self._urls:
             if self.file is None and len(self._urls) == 1:
                 return self.at(self.masters[0])
@@ -169,15 +169,15 @@ class Cluster(Options):
         return self._stack.enter_context(Client(AmqpWire(url, to=master), self.timeout_s))
 
     def command(self, master: str, name: str, /, **arguments: Any) -> Row:
-        """Have one master carry out a command."""
+        """Run a command at one master."""
         return self.at(master).command(name, arguments)
 
     def ask(self, master: str, name: str, /, **arguments: Any) -> Row:
-        """The same for one of several that are asked: one that is away does not keep those after it waiting."""
+        """Run a command at one of several masters, with a short timeout, so that one that is away does not delay the others."""
         return self.at(master).command(name, arguments, timeout=min(SURVEY_S, self.timeout_s))
 
     def master_of(self, worker: str) -> str:
-        """The master of a worker, or of a process. Raises InvalidRequest when no master has it, Unreachable when one did not answer."""
+        """Return the master of a worker or process. Raises InvalidRequest when no master has it, Unreachable when one is silent."""
         if self.file is None:
             return self.masters[0]
         if worker in self.file.roles:
@@ -194,7 +194,7 @@ class Cluster(Options):
         raise InvalidRequest(f"no master has a worker {worker}; there are {', '.join(known) or 'none'}")
 
     def worker_lists(self) -> tuple[dict[str, Row], dict[str, str]]:
-        """What each master says of its workers, and why a master did not answer. Raises Unreachable when none does."""
+        """Return each master's list of workers, and why a master did not answer. Raises Unreachable when all fail."""
         answers, silent = {}, {}
         for master in self.masters:
             try:

@@ -1,4 +1,4 @@
-"""How a command is declared: what it takes, what it answers, and what all commands have in common.
+"""How a command declares its options and its answer, and the behaviour that all commands share.
 
     app = Group("Tables: list.")
 
@@ -7,12 +7,12 @@
         names = cluster.client.tables()
         return Answer({"tables": names}, [{"table": name} for name in names], {"table": "TABLE"})
 
-| declared | stands for |
+| declaration | meaning |
 |---|---|
-| a parameter of the type `Cluster` | ``--config``, ``--url``, ``--timeout-s``; closed when the command ends. So with other `Options` |
-| `Answer` as the result | ``--output``, and writing it: standard output, remarks on standard error, exit code |
+| a parameter of the type `Cluster` | ``--config``, ``--url``, ``--timeout-s``; closed when the command ends. The same for other `Options` |
+| `Answer` as the result | ``--output``, and the output: data on standard output, remarks on standard error, exit code |
 
-A command that writes as it goes returns its exit code (None is 0), and takes a `FormatOption` where it needs one.
+A command that writes during its work returns its exit code (None is 0), and takes a `FormatOption` when it needs one.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ _NEGATIVE = re.compile(r"-[\d.]+(e[+-]?\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command found, for programs and for people."""
+    """The result of a command, for programs and for people."""
 
     data: Mapping[str, Any]
-    """All of it, as JSON and YAML have it."""
+    """The whole result, for JSON and YAML."""
     rows: Sequence[Mapping[str, Any]] | None = None
-    """Of TSV and of the table; ``data`` is the only one without them."""
+    """Rows of TSV and of the table; None: ``data`` is the only row."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Fields of the table and their heads."""
+    """Fields of the table and their headings."""
     shown: Sequence[Mapping[str, Any]] | None = None
-    """Rows of the table where people get other ones than programs."""
+    """Rows of the table if people get other ones than programs."""
     text: str | None = None
-    """For people, in place of a table; nothing when it is empty."""
+    """Text for people in place of a table; empty: nothing."""
     remarks: Sequence[str] = ()
-    """Lines on standard error, whatever the form."""
+    """Lines on standard error, in every format."""
     code: int = exits.DONE
     hints: Sequence[str] = ()
-    """Lines on standard error beside a table or a text: programs have them in ``data``, or do not need them."""
+    """Lines on standard error for people; programs have them in ``data``, or do not need them."""
 
     def write(self, chosen: Format) -> int:
-        """Write it; returns the exit code."""
+        """Write the answer; return the exit code."""
         rows = [self.data] if self.rows is None else self.rows
         if chosen is not Format.TABLE:
             output.write(self.data, rows, chosen, self.columns)
@@ -73,10 +73,10 @@ class Answer:
 
 
 class Group(typer.Typer):
-    """Commands below one word, or all of the program."""
+    """Commands below one word, or below the program itself."""
 
     def __init__(self, about: str, *, default: str = "", **settings: Any) -> None:
-        """With ``default`` a first word that is none of the commands is an argument of that one, whose name may be left out."""
+        """With ``default``, a first word that is no command becomes an argument of the default command."""
         super().__init__(
             help=about,
             cls=_with_default(default) if default else _Commands,
@@ -89,7 +89,7 @@ class Group(typer.Typer):
     def command(
         self, name: str | None = None, *, defaults: Mapping[str, Any] | None = None, **settings: Any
     ) -> Callable[[Function], Function]:
-        """Declare a command; ``defaults`` are those of single options, where it has other ones."""
+        """Declare a command; ``defaults`` replace the defaults of shared options."""
         register = super().command(name, cls=_Command, **settings)
 
         def declare(function: Function) -> Function:
@@ -100,7 +100,7 @@ class Group(typer.Typer):
 
 
 class _Short:
-    """In a list of commands, where the first sentence does not fit it ends with a clause of it, not in the middle of a thought."""
+    """In a list of commands, cuts a first sentence that is too long at the end of a clause."""
 
     def get_short_help_str(self, limit: int = 45) -> str:
         told: str = super().get_short_help_str(limit)  # type: ignore[misc]
@@ -112,7 +112,7 @@ class _Short:
 
 
 class _Command(_Short, TyperCommand):
-    """Takes a negative number for a value: no option begins with a digit."""
+    """Accepts a negative number as a value: no option begins with a digit."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.ignore_unknown_options = any(_NEGATIVE.fullmatch(each) for each in args)
@@ -125,7 +125,7 @@ class _Commands(_Short, TyperGroup):
 
 def _with_default(word: str) -> type[TyperGroup]:
     class Defaulting(_Commands):
-        """Puts the word in that nobody writes."""
+        """Inserts the default command when it is left out."""
 
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             is_left_out = bool(args) and args[0] not in self.commands and args[0] not in ctx.help_option_names
@@ -135,7 +135,7 @@ def _with_default(word: str) -> type[TyperGroup]:
 
 
 def _program_of(function: Callable[..., Any], defaults: Mapping[str, Any]) -> Callable[..., int]:
-    """The function as typer takes it: with options in place of `Options` and of an `Answer`, returning an exit code."""
+    """Wrap the function for typer: options replace `Options` and `Answer`, and it returns an exit code."""
     declared = inspect.signature(function, eval_str=True)
     groups = {name: each.annotation for name, each in declared.parameters.items() if _is_options(each.annotation)}
     options = {name: list(inspect.signature(group, eval_str=True).parameters.values()) for name, group in groups.items()}
@@ -169,7 +169,7 @@ def _program_of(function: Callable[..., Any], defaults: Mapping[str, Any]) -> Ca
 
 
 def _complete(annotation: Any) -> None:
-    """Let shells complete the words that the help names: ``nt|nq|ttl``."""
+    """Let shells complete the words in the help: ``nt|nq|ttl``."""
     for said in getattr(annotation, "__metadata__", ()):
         words = [word for word in (getattr(said, "metavar", None) or "").split("|") if word.islower()]
         if len(words) > 1:

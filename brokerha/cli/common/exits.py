@@ -1,11 +1,11 @@
-"""Exit codes, and the one line that an operating error becomes.
+"""Exit codes, and the line that reports an operating error.
 
     0   done; the cluster is healthy          3    no node can be reached
     1   the cluster is degraded               64   the command line is wrong
     2   failed, or a person has to act        78   the cluster file is wrong
 
-An operating error is never a traceback: one line on standard error says what happened, why, and what to do. Everything that
-is no error of ours is a fault of brokerha, and is shown in full.
+An operating error is never a traceback: one line on standard error tells what happened, why, and what to do. Every other exception
+is a bug in brokerha, and is shown in full.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ CONFIGURATION = 78
 INTERRUPTED = 130
 """128 + SIGINT: what a shell expects after Ctrl-C."""
 PIPE_CLOSED = 141
-"""128 + SIGPIPE: the reader of our output went away."""
+"""128 + SIGPIPE: the reader of the output went away."""
 
 
 class ReaderGone(Exception):
-    """The reader of our output went away; typer would end the program with 1 for the error that Python raises, as for a degraded cluster."""
+    """The reader of the output went away. With Python's own error, typer would exit with 1, as for a degraded cluster."""
 
 
 _CODES: tuple[tuple[type[errors.BrokerhaError], int], ...] = (
@@ -47,16 +47,16 @@ _REMEDIES: tuple[tuple[type[errors.BrokerhaError], str], ...] = (
     (errors.Aborted, "nothing was changed; run it again"),
 )
 _SAYS_AGAIN: Final = re.compile(r"\b(try|say it) again\b")
-"""In the text of a node or a command that says what to do itself."""
+"""Finds texts that already tell the user to try again."""
 
 
 def exit_code_of(error: errors.BrokerhaError) -> int:
-    """The code with which a command ends after this error."""
+    """Return the exit code for this error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
 
 
 def error_line(error: errors.BrokerhaError) -> str:
-    """What happened, why, and what to do, in one line."""
+    """Return one line: what happened, why, and what to do."""
     text = " ".join(str(error).split()) or type(error).__name__
     own = getattr(error, "remedy", "")
     usual = next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")
@@ -67,12 +67,12 @@ def error_line(error: errors.BrokerhaError) -> str:
 
 
 def say(text: str) -> None:
-    """One line for the person: standard error, so that the output stays clean."""
+    """Write one line for the user to standard error, so that the output stays clean."""
     print(f"brokerha: {text}", file=sys.stderr, flush=True)
 
 
 def exit_code_of_states(words: Iterable[str]) -> int:
-    """The code of the worst state; a word that this version does not know needs a person."""
+    """Return the exit code of the worst state; a word that this version does not know needs a person."""
     seen = set(words)
     if seen <= states.HEALTHY:
         return DONE

@@ -1,4 +1,4 @@
-"""What commands read: an argument, a file, or standard input, with a limit and a clear word about what is wrong with it."""
+"""Input of commands: an argument, a file, or standard input, with a limit and clear errors."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from brokerha.model.operations import BODY_LIMIT_BYTES, TOO_LARGE
 STANDARD_INPUT = "-"
 
 _DECOMPRESSORS: dict[str, Callable[[BinaryIO], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
-"""Compressed files are read by their suffix."""
+"""How to open compressed files, by suffix."""
 
 
 def read_text(argument: str | None, file: Path | None, what: str) -> str:
-    """The text of an argument (``-`` for standard input) or of a file; exactly one of the two must be given.
+    """Read the text of an argument (``-`` for standard input) or of a file; exactly one of the two must be given.
 
     Raises typer.BadParameter (usage), InvalidRequest (not UTF-8), TooLarge.
     """
@@ -33,7 +33,7 @@ def read_text(argument: str | None, file: Path | None, what: str) -> str:
 
 
 def as_text(content: bytes, what: str) -> str:
-    """Bytes as text. Raises InvalidRequest: not UTF-8."""
+    """Decode UTF-8. Raises InvalidRequest for other bytes."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -41,7 +41,7 @@ def as_text(content: bytes, what: str) -> str:
 
 
 def read_bytes(argument: str | None, file: Path | None, what: str) -> bytes:
-    """The bytes of an argument (``-`` for standard input) or of a file; exactly one of the two must be given."""
+    """Read the bytes of an argument (``-`` for standard input) or of a file; exactly one of the two must be given."""
     with first_bytes(argument, file, what) as (content, whole):
         if whole is not None:
             raise TooLarge(f"{what} is larger than {BODY_LIMIT_BYTES} bytes, the limit of one transaction: {TOO_LARGE}")
@@ -50,7 +50,7 @@ def read_bytes(argument: str | None, file: Path | None, what: str) -> bytes:
 
 @contextmanager
 def first_bytes(argument: str | None, file: Path | None, what: str) -> Iterator[tuple[bytes, Source | None]]:
-    """As `read_bytes`; of what is longer than a transaction the beginning, and all of it as an open input."""
+    """Read as `read_bytes`; for an input longer than a transaction yield its beginning, and the whole as an open input."""
     if (argument is None) == (file is None):
         raise typer.BadParameter(f"give {what} as one argument, as --file FILE, or as - for standard input")
     if argument is not None and argument != STANDARD_INPUT:
@@ -66,16 +66,16 @@ class Source(NamedTuple):
     """An open input."""
 
     content: BinaryIO
-    """What to read."""
+    """Decompressed content."""
     raw: BinaryIO
-    """The file below it: how far it was read says how much is left, also of a compressed one."""
+    """The file itself: its position shows the progress, also of a compressed file."""
     size_bytes: int | None
-    """Of the file below; None for standard input and for pipes."""
+    """Size of the file; None for standard input and for pipes."""
 
 
 @contextmanager
 def opened(name: str) -> Iterator[Source]:
-    """A file, decompressed by its suffix, or standard input for ``-``. Raises typer.BadParameter when it cannot be read."""
+    """Open a file, decompressed by its suffix, or standard input for ``-``. Raises typer.BadParameter when it is unreadable."""
     if name == STANDARD_INPUT:
         yield Source(sys.stdin.buffer, sys.stdin.buffer, None)
         return
@@ -91,7 +91,7 @@ def opened(name: str) -> Iterator[Source]:
 
 @contextmanager
 def read_progress(name: str, source: Source) -> Iterator[Callable[[], None]]:
-    """Progress of reading an input: what it gives is called when some more was read."""
+    """Show the progress of reading an input: call the yielded function after each read."""
     with progress(name, source.size_bytes, "bytes") as meter:
         read_bytes = 0
 
@@ -105,7 +105,7 @@ def read_progress(name: str, source: Source) -> Iterator[Callable[[], None]]:
 
 
 def plain_suffix(name: str) -> str:
-    """The suffix that says what is in a file, without that of its compression.
+    """Return the suffix for the content of a file, without that of its compression.
 
     >>> plain_suffix("schema.nt.xz")
     '.nt'
@@ -115,13 +115,13 @@ def plain_suffix(name: str) -> str:
 
 
 class Begun:
-    """A file of which the beginning was read already."""
+    """A file whose beginning has been read already."""
 
     def __init__(self, head: bytes, rest: BinaryIO) -> None:
         self._head = head
         self._rest = rest
 
     def read(self, size: int, /) -> bytes:
-        """At most so many bytes; empty at the end."""
+        """Return at most ``size`` bytes; empty at the end."""
         data, self._head = self._head[:size], self._head[size:]
         return data or self._rest.read(size)

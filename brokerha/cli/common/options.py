@@ -1,4 +1,4 @@
-"""Options that several commands share, so that they mean the same everywhere."""
+"""Shared options of commands, with the same meaning everywhere."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _ACK = re.compile(rf"({'|'.join(LEVELS)}|{APPLIED_LEVEL}=[1-9][0-9]{{0,2}})\Z")
 
 
 def check_ack(text: str) -> str:
-    """The level of ``--ack``. Raises typer.BadParameter when there is no such level."""
+    """Check the level of ``--ack``. Raises typer.BadParameter for an unknown one."""
     if not _ACK.match(text):
         raise typer.BadParameter(f"{text!r}: write {', '.join(LEVELS)}, or applied=N with the number of workers")
     return text
 
 
 def check_apart(text: str) -> str:
-    """The word of ``--apart``. Raises typer.BadParameter when there is no such word."""
+    """Check the word of ``--apart``. Raises typer.BadParameter for an unknown one."""
     if text not in APART:
         raise typer.BadParameter(f"{text!r}: write {' or '.join(APART)}")
     return text
 
 
 def least_lsn(text: object) -> int | str:
-    """The value of ``--min-lsn``: a number, or ``latest``. Raises typer.BadParameter."""
+    """Parse the value of ``--min-lsn``: a number, or ``latest``. Raises typer.BadParameter."""
     try:
         return LATEST if parse_min_lsn(str(text)) == LATEST_LSN else int(str(text))
     except InvalidRequest as error:
@@ -96,13 +96,13 @@ DEFAULT_TIMEOUT_S = 30.0
 
 
 class Options:
-    """Options that go together: a command that takes one has those of its constructor, after its own.
+    """A group of options: a command with a parameter of this type has the options of its constructor, after its own.
 
-    It is entered before the command, and left when that ends.
+    It is entered before the command, and left after it.
     """
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is to be closed."""
+        """Do nothing: there is nothing to close."""

@@ -1,7 +1,7 @@
-"""What commands write on standard output: the same rows as table, JSON, YAML or tab-separated values.
+"""Output of commands: the same rows as table, JSON, YAML or tab-separated values.
 
-JSON is the contract (docs/reference/commands.md); YAML carries the same data; a table is for people and may change. The
-writers take plain data: dicts, lists, texts, numbers, truth values, None. `rich` is imported only for a table.
+JSON is the contract (docs/reference/commands.md); YAML holds the same data; a table is for people and can change. The writers take
+plain data: dicts, lists, texts, numbers, truth values, None. `rich` is imported only for a table.
 
 >>> print(yaml_text({"id": "m1", "lag_s": 0.5, "peers": []}))
 id: m1
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WIDTH_WITHOUT_TERMINAL = 240
-"""Wide enough that nothing is cut in a file or a pipe."""
+"""Wide enough that a file or a pipe gets uncut lines."""
 
 _PLAIN = re.compile(r"[a-z][a-z0-9_-]*\Z")
 _YAML_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
 
 class Format(enum.StrEnum):
-    """How to write."""
+    """Output formats."""
 
     TABLE = "table"
     JSON = "json"
@@ -40,7 +40,7 @@ class Format(enum.StrEnum):
 
 
 def columns(*fields: str) -> dict[str, str]:
-    """Fields of a table and their heads: ``field=HEAD``, or the field alone, whose name in capitals is the head.
+    """Map the fields of a table to their headings: ``field=HEAD``, or a field alone, whose heading is its name in capitals.
 
     >>> columns("id=WORKER", "stale_s")
     {'id': 'WORKER', 'stale_s': 'STALE S'}
@@ -50,9 +50,9 @@ def columns(*fields: str) -> dict[str, str]:
 
 
 def write(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], chosen: Format, columns: Mapping[str, str]) -> None:
-    """Write a whole answer: all of ``data`` as JSON or YAML, its ``rows`` as a table or as TSV.
+    """Write a whole answer: ``data`` as JSON or YAML, or ``rows`` as a table or as TSV.
 
-    ``columns`` maps the names of fields to the heads of a table; TSV has every field of the first row.
+    ``columns`` maps fields to the headings of a table; TSV has every field of the first row.
     """
     if chosen is Format.JSON:
         print(json.dumps(data, ensure_ascii=False))
@@ -65,7 +65,7 @@ def write(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], chosen: Fo
 
 
 def write_tsv(rows: Sequence[Mapping[str, Any]], *, with_head: bool = True) -> None:
-    """A line of names, then a line for each row; tabs and line breaks inside of values are escaped."""
+    """Write a line of names, then a line for each row; tabs and line breaks inside values are escaped."""
     if not rows:
         return
     names = list(rows[0])
@@ -76,7 +76,7 @@ def write_tsv(rows: Sequence[Mapping[str, Any]], *, with_head: bool = True) -> N
 
 
 def tsv_cell(value: object) -> str:
-    r"""One value as text; empty for None.
+    r"""Format one value as text; empty for None.
 
     >>> tsv_cell("a\tb")
     'a\\tb'
@@ -88,11 +88,11 @@ def tsv_cell(value: object) -> str:
 
 
 def console() -> Console:
-    """The console of standard output: coloured on a terminal (not with NO_COLOR), never cut in a pipe."""
+    """Return the console of standard output: coloured on a terminal (not with NO_COLOR), never cut in a pipe."""
     from rich.console import Console  # takes a tenth of a second
 
     class Piped(Console):
-        """By itself it ends the program with 1, as for a degraded cluster, when its reader went away."""
+        """The base class would exit with 1, as for a degraded cluster, when the reader goes away."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
@@ -101,7 +101,7 @@ def console() -> Console:
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, with_head: bool = True) -> Table:
-    """Rows as a table; numbers are aligned to the right."""
+    """Make a table of rows; numbers are aligned to the right."""
     from rich.table import Table
 
     result = Table(box=None, pad_edge=False, header_style="bold", show_header=with_head)
@@ -114,7 +114,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, with
 
 
 def shown(value: object) -> str:
-    """A value for people: thousands separated, nothing for None."""
+    """Format a value for people: thousands separated, empty for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -125,7 +125,7 @@ def shown(value: object) -> str:
 
 
 def time_text(timestamp_us: int) -> str:
-    """Microseconds since 1970 as people read them, in UTC.
+    """Format microseconds since 1970 for people, in UTC.
 
     >>> time_text(1_795_234_542_116_798)
     '2026-11-21 04:15:42.116798'
@@ -134,7 +134,7 @@ def time_text(timestamp_us: int) -> str:
 
 
 def counted(count: int, thing: str) -> str:
-    """A number with its noun.
+    """Format a number with its noun.
 
     >>> counted(1, "line"), counted(1200, "line")
     ('1 line', '1,200 lines')
@@ -143,7 +143,7 @@ def counted(count: int, thing: str) -> str:
 
 
 def yaml_text(data: object, indent: int = 0) -> str:
-    """Plain data as YAML; texts that could mean anything else are quoted as JSON does, which YAML reads too."""
+    """Format plain data as YAML; ambiguous texts are quoted as in JSON, which YAML reads too."""
     margin = "  " * indent
     if isinstance(data, Mapping) and data:
         return "\n".join(f"{margin}{_scalar(str(key))}:{_child(value, indent)}" for key, value in data.items())

@@ -1,6 +1,6 @@
-"""What a person at a terminal gets: a bar for long work, a word while others are waited for, a question before something is gone.
+"""Interaction with a person at a terminal: a progress bar, notes while waiting, a question before a removal.
 
-A script is not asked, and is told what happens; where standard error is no terminal there is no bar.
+A script gets no question, only the note of what will happen. Without a terminal on standard error there is no bar.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 MEGABYTE = 1e6
 PAUSE_S = 0.25
-"""Between two questions."""
+"""Pause between two questions."""
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask again on a terminal.")]
 
 
 def confirm(plan: str, is_sure: bool) -> None:
-    """Say what is going to happen; a person at a terminal is asked. Raises typer.Abort."""
+    """Say what is going to happen, and ask a person at a terminal. Raises typer.Abort."""
     exits.say(plan)
     if not is_sure and sys.stdin.isatty():
         typer.confirm("Go on?", abort=True, err=True)
 
 
 class Waiting:
-    """Waiting until others have done something, for so many seconds; 0 is not at all."""
+    """Waiting for other nodes, with a timeout in seconds; 0 means no wait."""
 
     def __init__(self, wait_s: float) -> None:
         self.is_wanted = wait_s > 0
@@ -43,11 +43,11 @@ class Waiting:
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left."""
+        """Remaining seconds."""
         return max(0.0, self._end_s - time.monotonic())
 
     def pause(self, stage: str, late: str) -> None:
-        """Tell a stage that is new (none when it is empty), and wait a moment. Raises TimedOut, with ``late``, once the time is over."""
+        """Report a new stage (unless empty), and wait a moment. Raises TimedOut with the text ``late`` after the timeout."""
         if stage and stage != self._told:
             self._told = stage
             exits.say(stage)
@@ -57,20 +57,20 @@ class Waiting:
 
 
 class Meter(Protocol):
-    """Takes note of what is done."""
+    """Counts the work done."""
 
     def advance(self, count: float) -> None:
-        """``count`` more are done."""
+        """Note that ``count`` more are done."""
 
 
 class _Silent:
     def advance(self, count: float) -> None:
-        """Nobody looks."""
+        """Do nothing: there is no display."""
 
 
 @contextmanager
 def progress(what: str, total: float | None, unit: str, scale: float = 1.0) -> Iterator[Meter]:
-    """A meter up to ``total`` (None when the end is not known); a unit that is shown is ``scale`` of what is counted."""
+    """Yield a meter up to ``total`` (None when the end is unknown); one displayed unit is ``scale`` counted ones."""
     if not sys.stderr.isatty():
         yield _Silent()
         return

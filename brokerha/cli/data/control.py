@@ -1,9 +1,9 @@
-"""``brokerha control``: the checks that every transaction must leave true.
+"""``brokerha control``: checks that must hold after every transaction.
 
     brokerha control add no-orphans --ask 'ASK { FILTER NOT EXISTS { ?s <urn:parent> ?p FILTER NOT EXISTS { ?p a ?t } } }'
     brokerha control add stock --key items sku-1 '>= 0'
 
-A check that does not hold now is not added: exit code 2, with the reason.
+A check that does not hold now is refused: exit code 2, with the reason.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def add(
     ] = None,
     repository: RepositoryOption = "main",
 ) -> Answer:
-    """Add a check, or put another one in the place of that name.
+    """Add a check, or replace the one of that name.
 
-    It is judged at once, and from then on after every transaction that touches what it is about; one that fails it is rejected.
+    It is judged at once, and then after every transaction that touches its subject; a transaction that fails it is rejected.
     """
     check = _check(ask, select, expect, key, repository)
     return placed(cluster.client.control_add(name, *check))
@@ -78,7 +78,7 @@ def remove(cluster: Cluster, name: NameArgument) -> Answer:
 def _check(
     ask: str | None, select: str | None, expect: str | None, key: tuple[str, str, str] | None, repository: str
 ) -> tuple[str, str, str, str]:
-    """Kind, target, text and expectation. Raises typer.BadParameter."""
+    """Return kind, target, text and expectation. Raises typer.BadParameter."""
     if sum(given is not None for given in (ask, select, key)) != 1:
         raise typer.BadParameter("give the check as --ask, as --select, or as --key, one of them")
     if key is not None:

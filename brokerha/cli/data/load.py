@@ -1,9 +1,9 @@
 """``brokerha load``: RDF files of any size into a repository, as many small transactions.
 
-The client cuts the input into transactions and keeps several of them under way; this command opens the files, shows how far
-it is, and says what was done. A load as a whole is no transaction: when it fails, what came before stays. With ``--key`` the
-same load can be run again, and what was done before is not done twice. ``--atomic`` makes it one large transaction (client/large.py), and
-``--replace`` one that begins by emptying the repository.
+The client cuts the input into concurrent transactions; this command opens the files, shows the progress, and reports the result. A
+whole load is no transaction: when it fails, its earlier transactions stay. With ``--key`` an interrupted load can be run again, and
+does only what is missing. ``--atomic`` makes it one large transaction (client/large.py), and ``--replace`` one that first empties
+the repository.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _load_files(
     large: LargeTransaction | None,
     done: dict[int, Loaded],
 ) -> None:
-    """Load one after the other; ``done`` says how far each is."""
+    """Load the files one after the other; ``done`` collects the progress of each."""
     for number, name in enumerate(files):
         own_key = f"{key}.file{number + 1}" if key and len(files) > 1 else key
         with opened(name) as source, read_progress(name, source) as look:
@@ -106,9 +106,9 @@ def _load_files(
 
 
 def _check_readable(name: str) -> None:
-    """Every file can be opened, before the first of them is sent. Raises typer.BadParameter.
+    """Check that every file can be opened, before any of them is sent. Raises typer.BadParameter.
 
-    A pipe is left alone: what is read from it here would be missing in the load.
+    A pipe is left alone, because bytes that are read here would be missing in the load.
     """
     if name != STANDARD_INPUT and not Path(name).is_fifo():
         with opened(name) as source:
@@ -116,7 +116,7 @@ def _check_readable(name: str) -> None:
 
 
 def _syntax_of(name: str) -> str:
-    """By the suffix; a file without one is an error of the client that lists what there is."""
+    """Return the syntax by the suffix; for a file without one, the client's error lists the choices."""
     return STANDARD_INPUT_FORMAT if name == STANDARD_INPUT else plain_suffix(name)
 
 

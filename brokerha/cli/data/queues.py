@@ -1,7 +1,7 @@
 """``brokerha publish`` and ``brokerha consume``: messages of queues, from and to a shell.
 
-`consume` takes each message in a transaction that commits when it is written out: at least once. What fails in between,
-a full pipe or Ctrl-C, leaves the message in its place. With ``--peek`` nothing is taken.
+`consume` takes each message in a transaction that commits after the message is written out: at least once. A failure in between,
+such as a full pipe or Ctrl-C, leaves the message in its place. ``--peek`` takes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from brokerha.client.reads import QueueMessage
 
 WHOLE_BYTES: Final = BODY_LIMIT_BYTES - 1024
-"""A body of so many bytes leaves no room for names in one transaction."""
+"""A longer body leaves no room for names in one transaction."""
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Queue; it begins with its first message.")]
 
 
@@ -48,7 +48,7 @@ def publish(
     apart: ApartOption = "wait",
     key: KeyOption = "",
 ) -> Answer:
-    """Append a message to a queue; one that no transaction holds in pieces, up to 512 MiB, and answered when it is applied."""
+    """Append a message to a queue; one too long for a transaction goes in pieces, up to 512 MiB, answered when it is applied."""
     if (text is None) == (file is None):
         raise typer.BadParameter("the message: write FILE, - for standard input, or --text TEXT, and one of them only")
     if file is None:
@@ -114,12 +114,12 @@ def _show(message: QueueMessage | Consumed, chosen: Format, *, is_first: bool) -
         print("---\n" + output.yaml_text(row))
     else:
         output.write_tsv([row], with_head=is_first)
-    # A message is taken for good only after it was written.
+    # Flush first: a message is taken for good only after it is written.
     sys.stdout.flush()
 
 
 def row_of(message_id: str, content_type: str, body: bytes) -> Mapping[str, Any]:
-    """One message as plain data; ``encoding`` says how to read the body.
+    """Return one message as plain data; ``encoding`` tells how to read the body.
 
     >>> row_of("t.1", "text/plain", b"hi")["body"]
     'hi'

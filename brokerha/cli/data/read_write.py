@@ -1,7 +1,7 @@
 """``brokerha update | query | get | put | delete``: reads and writes from a shell.
 
-A write prints its transaction id and LSN; a read prints what was asked for, as it is, so that it can be piped on. Writes go
-to any master and are acknowledged at the level of ``--ack``; the same ``--key`` never takes effect twice.
+A write prints its transaction id and LSN. A read prints its raw result, ready for a pipe. Writes go to any master and are
+acknowledged at the level of ``--ack``; the same ``--key`` never takes effect twice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RESULTS_JSON = "application/sparql-results+json"
 RESULTS_TSV = "text/tab-separated-values"
 GRAPH = "application/n-triples;q=0.9"
-"""What CONSTRUCT and DESCRIBE give, as they have no rows."""
+"""Format of CONSTRUCT and DESCRIBE, which have no rows."""
 
 FileOption = Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read it from a file.")]
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="Key-value table; it begins with its first key.")]
@@ -99,7 +99,7 @@ def delete(
 
 
 def placed(written: Written) -> Answer:
-    """Where a write is in the order."""
+    """Report the position of a write in the order."""
     place = f"LSN {written.lsn:,}" if written.lsn else "no LSN yet"
     data = {"txid": written.txid, "lsn": written.lsn or None, "level": written.level}
     return Answer(data, text=f"{written.level}: {place}, transaction {written.txid}")
@@ -146,13 +146,13 @@ def _several(found: Export) -> Answer:
 
 
 def exported(cluster: Cluster, table: str, prefix: str | None, bounds: str | None, snapshot: str | None, min_lsn: Any) -> Export:
-    """The keys of a table that ``--prefix`` and ``--range`` name. Raises typer.BadParameter."""
+    """Export the keys of a table that ``--prefix`` and ``--range`` select. Raises typer.BadParameter."""
     start, end = _bounds_of(bounds)
     return cluster.client.export(table, prefix=os.fsencode(prefix or ""), start=start, end=end, snapshot=snapshot, min_lsn=min_lsn)
 
 
 def _bounds_of(bounds: str | None) -> tuple[bytes, bytes | None]:
-    """The first key and the first that is left out of ``FROM..TO``, either of which may be empty. Raises typer.BadParameter."""
+    """Return the first key and the first excluded key of ``FROM..TO``; both can be empty. Raises typer.BadParameter."""
     start, dots, end = (bounds or "..").partition("..")
     if not dots:
         raise typer.BadParameter(f"--range {bounds!r}: write FROM..TO, FROM.. or ..TO")
@@ -181,7 +181,7 @@ def query(
     """
     sparql = read_text(text, file, "the query")
     wanted = accept or f"{RESULTS_TSV if chosen is Format.TSV else RESULTS_JSON}, {GRAPH}"
-    # With accept the answer comes as it is, not as Python values.
+    # With accept the result is raw, not Python values.
     found = cluster.client.query(repository, sparql, accept=wanted, min_lsn=min_lsn)
     result = cast("ReadOutcome", found)
     if accept is not None or chosen in {Format.JSON, Format.TSV} or not result.content_type.startswith(RESULTS_JSON):
@@ -200,7 +200,7 @@ def query(
 
 
 def term(binding: Mapping[str, Any] | None) -> str:
-    """One RDF term as people read it; empty when the variable is not bound.
+    """Format one RDF term for people; empty when the variable is unbound.
 
     >>> term({"type": "literal", "value": "Haus", "xml:lang": "de"})
     'Haus@de'
@@ -219,7 +219,7 @@ def term(binding: Mapping[str, Any] | None) -> str:
 
 
 def write_raw(content: bytes) -> None:
-    """Bytes to standard output; a terminal gets a line break after them."""
+    """Write bytes to standard output; a terminal gets a line break after them."""
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
     if sys.stdout.isatty() and not content.endswith(b"\n"):

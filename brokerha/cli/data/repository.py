@@ -43,7 +43,7 @@ def list_repositories(cluster: Cluster, min_lsn: MinLsnOption = 0) -> Answer:
         try:
             rows.append({"id": name, "statements": client.size(name, min_lsn=min_lsn)})
         except UnknownRepository:
-            continue  # Removed since the names were read.
+            continue  # Removed after the names were read.
     return Answer({"repositories": rows}, rows, COLUMNS)
 
 

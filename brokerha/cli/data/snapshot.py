@@ -1,4 +1,4 @@
-"""``brokerha snapshot``: what tables held at one LSN, kept by name.
+"""``brokerha snapshot``: named content of tables at one LSN.
 
 For example:
 
@@ -33,9 +33,9 @@ def create(
         list[str] | None, typer.Argument(metavar="TABLE", help="Its tables; all that have a key when none is named.")
     ] = None,
 ) -> Answer:
-    """Keep what tables hold at one LSN, to be read by a name.
+    """Keep the content of tables at one LSN, to be read by a name.
 
-    Nothing is copied now: from then on each key is copied before it is changed first. A table has at most 16 snapshots.
+    Nothing is copied now: later each key is copied before its first change. A table has at most 16 snapshots.
     """
     return placed(cluster.client.snapshot(name, *(tables or ())))
 

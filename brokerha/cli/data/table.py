@@ -1,4 +1,4 @@
-"""``brokerha table``: key-value tables, which begin with their first key and end with their last.
+"""``brokerha table``: key-value tables, which exist from their first key to their last.
 
 For example:
 
@@ -25,7 +25,7 @@ app = Group("Key-value tables: list, export.")
 
 
 class ExportForm(enum.StrEnum):
-    """How rows are written."""
+    """Formats of exported rows."""
 
     JSONL = "jsonl"
     MSGPACK = "msgpack"
@@ -53,8 +53,8 @@ def export(
 ) -> None:
     """Write keys and values of a table to standard output: all of them, or some.
 
-    However many there are, they show one moment, and others go on writing meanwhile. Nothing is written before all is read. A line is
-    {"key": "sku-1", "value": "9.90"}; bytes that are no UTF-8 are key_base64 or value_base64.
+    All of them show one moment, while others go on writing. Output starts after everything is read. A line is {"key": "sku-1",
+    "value": "9.90"}; bytes that are not UTF-8 are key_base64 or value_base64.
     """
     found = exported(cluster, table, prefix, bounds, snapshot, min_lsn)
     count = 0

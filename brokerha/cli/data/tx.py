@@ -1,7 +1,7 @@
-"""``brokerha tx``: transactions that are not over, and ending them by hand.
+"""``brokerha tx``: transactions that are not over, and decisions by hand.
 
-A prepared transaction belongs to its coordinator. Deciding it by hand may contradict what that one decided elsewhere; it is kept
-and reported until it is forgotten, and asks for ``--yes``.
+A prepared transaction belongs to its coordinator. A decision by hand can contradict the coordinator's decision elsewhere. So it
+asks for ``--yes``, and is kept and reported until it is forgotten.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def commit(cluster: Cluster, name: NameArgument, yes: YesOption = False) -> Answ
 def rollback(cluster: Cluster, name: NameArgument, yes: YesOption = False) -> Answer:
     """Roll back a prepared transaction by hand.
 
-    Also one that a master had prepared which was removed for good: by its transaction id, which a rejection names.
+    Also one that was prepared by a master that was removed for good: give its transaction id, which a rejection names.
     """
     return _decide(cluster, "rollback", name, yes)
 
@@ -83,9 +83,9 @@ def forget(cluster: Cluster, name: NameArgument) -> Answer:
 
 @app.command()
 def staged(cluster: Cluster) -> Answer:
-    """List large transactions of which anything is staged: with -o json {"staged": [{txid, parts, bytes, items, user, last_us}]}.
+    """List large transactions with staged parts: with -o json {"staged": [{txid, parts, bytes, items, user, last_us}]}.
 
-    One whose program ended without a commit goes an hour after its last part, or by drop-staged.
+    If its program ended without a commit, a transaction is dropped an hour after its last part, or by drop-staged.
     """
     found = cluster.client.staged(min_lsn="latest")
     now_us = time.time_ns() // 1000
@@ -95,9 +95,9 @@ def staged(cluster: Cluster) -> Answer:
 
 @app.command("drop-staged")
 def drop_staged(cluster: Cluster, name: NameArgument) -> Answer:
-    """Drop what is staged of a large transaction: its program ended without a commit.
+    """Drop the staged parts of a large transaction: its program ended without a commit.
 
-    It would go by itself an hour after its last part, when another one begins.
+    They are also dropped an hour after the last part, when another large transaction begins.
     """
     done = cluster.client.write([(DROP, name)], ack="applied")
     return Answer(
@@ -133,7 +133,7 @@ def _found(cluster: Cluster, name: str) -> dict[str, Any] | None:
 
 
 def _left_behind(cluster: Cluster, txid: str) -> dict[str, Any]:
-    """What a master may have prepared that does not exist any more: any other one can roll it back, and says when it must not."""
+    """Return a transaction that a removed master can have prepared. Any other master can roll it back, or refuses to."""
     nodes = cluster.client.status()["nodes"]
     masters = [node["id"] for node in nodes if node["role"] == "master" and node["state"] not in SILENT]
     if not masters:

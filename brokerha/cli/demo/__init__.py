@@ -1,6 +1,6 @@
-"""``brokerha demo``: a whole cluster that loses nodes on the way.
+"""``brokerha demo``: a whole cluster that loses nodes during the demonstration.
 
-    command.py   ``brokerha demo``: a whole cluster in this process that loses nodes on the way
-    run.py       what ``brokerha demo`` does: three masters with two workers each, real data through all of them, losses on the way
-    archive.py   the end of ``brokerha demo`` where the extra ``spark`` is installed
+    command.py   ``brokerha demo``: a whole cluster in this process that loses nodes, with equal copies at the end
+    run.py       the demonstration: three masters with two workers each, real data through all of them, losses
+    archive.py   the end of ``brokerha demo`` if the extra ``spark`` is installed
 """

@@ -1,4 +1,4 @@
-"""The end of ``brokerha demo`` where the extra ``spark`` is installed: Spark archives the log, and audits all copies with the archive.
+"""The end of ``brokerha demo`` if the extra ``spark`` is installed: Spark archives the log, and audits all copies with the archive.
 
     doors of m1 and of all workers, on free ports ──> archive the log of m1 ──> audit: the content that the archive leads to,
     each worker's copy, each acknowledged transaction id
@@ -26,16 +26,16 @@ _STOP_S = 5.0
 
 
 def is_possible() -> bool:
-    """Whether the extra is installed."""
+    """Tell whether the extra is installed."""
     return all(find_spec(name) is not None for name in ("pyspark", "pyarrow", "deltalake"))
 
 
 def archive_and_audit(
     cluster: EmbeddedCluster, folder: Path, acknowledged: Sequence[str], fingerprint: str, report: Callable[[str], None]
 ) -> list[str]:
-    """Archive the log and audit every copy with it; returns what is wrong.
+    """Archive the log and audit every copy with it; return the problems.
 
-    ``fingerprint`` is that of the copies, which the archive must lead to.
+    ``fingerprint`` is that of the copies; the archive must lead to it.
     """
     try:
         with _doors(cluster) as urls:
@@ -46,7 +46,7 @@ def archive_and_audit(
 
 @contextmanager
 def _doors(cluster: EmbeddedCluster) -> Iterator[dict[str, str]]:
-    """A door of one master and of each worker: node id -> URL."""
+    """Open a door of one master and of each worker: node id -> URL."""
     master = min(cluster.masters)
     nodes: dict[str, Front] = {master: cluster.masters[master], **dict(sorted(cluster.workers.items()))}
     with ExitStack() as stack:
@@ -97,4 +97,4 @@ def _compared(
 
 
 def _silent(_done: int, _total: int) -> None:
-    """Nobody watches."""
+    """Ignore the progress."""

@@ -1,4 +1,4 @@
-"""``brokerha demo``: a whole cluster in this process that loses nodes on the way, and ends equal everywhere."""
+"""``brokerha demo``: a whole cluster in this process that loses nodes, with equal copies at the end."""
 
 from __future__ import annotations
 

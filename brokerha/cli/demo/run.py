@@ -1,13 +1,13 @@
-"""What ``brokerha demo`` does: three masters with two workers each, real data through all of them, losses on the way.
+"""The demonstration: three masters with two workers each, real data through all of them, losses.
 
     load through m1, m2 and m3 at once
         at 1/4   stop a worker              at 1/2   stop a master
         at 3/4   bring the worker back      right after: bring the master back on its own data
-    then wait until every copy is at the same LSN, and compare LSN, content count and fingerprint
+    then wait until every copy is at the same LSN, and compare LSN, number of statements and fingerprint
 
-A master that is away holds up agreement, because nobody may overtake what it has promised; the writes wait and go on when it
-is back. Nothing that was acknowledged may be missing at the end: each copy is counted against what was sent, and where the
-extra ``spark`` is installed the log is archived, and the archive audits all copies (archive.py).
+A stopped master delays agreement, because no other master can overtake its promises; writes wait and continue when it is back.
+Nothing acknowledged may be missing at the end: each copy is counted against the sent data. If the extra ``spark`` is installed, the
+log is archived, and the archive audits all copies (archive.py).
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 
 MASTERS = ("m1", "m2", "m3")
 WINDOW = 64
-"""Transactions under way through one master."""
+"""Concurrent transactions through one master."""
 AWAY_S = 15.0
-"""How long the stopped master stays away at most: the others go on without it sooner."""
+"""Longest absence of the stopped master; the others go on without it sooner."""
 SETTLE_S = 30.0
 LOAD_S = 60.0
 STAMP = "PREFIX u: <urn:unicode:> INSERT {{ <urn:demo:{0}> u:seen ?now ; u:key ?key }} WHERE {{ BIND(NOW() AS ?now) BIND(STRUUID() AS ?key) }}"
-"""An update that gives something else at each call, unless it is executed once and its effect is shipped."""
+"""An update with another result at each execution, so copies are equal only if it runs once and its effect is replicated."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was acknowledged."""
+    """Acknowledged and failed transactions."""
 
     acknowledged: list[str] = field(default_factory=list)
     """Transaction ids."""
@@ -69,7 +69,7 @@ class Tally:
             self.changed.notify_all()
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many answers came. Raises TimedOut."""
+        """Wait for ``count`` answers. Raises TimedOut."""
         with self.changed:
             if not self.changed.wait_for(lambda: len(self.acknowledged) + len(self.failures) >= count, LOAD_S):
                 raise TimedOut(f"{len(self.acknowledged)} of {count} transactions were acknowledged within {LOAD_S:.0f} s")
@@ -85,7 +85,7 @@ class Copy(NamedTuple):
 
 
 def demo_config(broker: str, folder: Path) -> ClusterConfig:
-    """Three masters with two workers each, one of which is enough for writes: the other one is stopped for a while."""
+    """Return a configuration of three masters with two workers each; one is enough for writes while the other is stopped."""
     workers = [(f"{master.replace('m', 'w')}{letter}", master) for master in MASTERS for letter in "ab"]
     return ClusterConfig(
         name="demo",
@@ -98,7 +98,7 @@ def demo_config(broker: str, folder: Path) -> ClusterConfig:
 
 
 def run(input_file: Path | None, broker: str) -> int:
-    """Carry the demonstration out; returns 0 when all copies are equal and complete, else 2."""
+    """Run the demonstration; return 0 when all copies are equal and complete, else 2."""
     lines = list(file_lines(input_file) if input_file else built_in_lines())
     texts = pieces(lines)
     statements, total = len(set(lines)), len(texts) + len(MASTERS)
@@ -107,7 +107,7 @@ def run(input_file: Path | None, broker: str) -> int:
     with tempfile.TemporaryDirectory(prefix="brokerha-demo-") as folder:
         began_s = time.monotonic()
         with EmbeddedCluster(demo_config(broker, Path(folder))) as cluster:
-            # The address of a broker without its password.
+            # Without the password of the broker.
             shown = broker if is_embedded(broker) else ", ".join(map(str, parse_addresses(broker)))
             exits.say(f"3 masters and 6 workers are up in {time.monotonic() - began_s:.1f} s, broker {shown}")
             began_s, tally = time.monotonic(), Tally()
@@ -119,7 +119,7 @@ def run(input_file: Path | None, broker: str) -> int:
                 f"{len(tally.acknowledged):,} of {total:,} transactions acknowledged as applied, "
                 f"{rate:,.0f} transactions ({rate * LINES:,.0f} statements) per second"
             )
-            # Blank nodes and literals of a file may become equal when they are stored; the built-in data are counted exactly.
+            # Blank nodes and literals of a file can become equal in a store; only the built-in data are counted exactly.
             problems = tally.failures[:5] + _differences(copies, None if input_file else statements + 2 * len(MASTERS))
             if archive.is_possible():
                 problems += archive.archive_and_audit(cluster, Path(folder), tally.acknowledged, copies[0].fingerprint, exits.say)
@@ -132,7 +132,7 @@ def run(input_file: Path | None, broker: str) -> int:
 
 
 def _load(cluster: EmbeddedCluster, texts: Sequence[str], tally: Tally, total: int) -> None:
-    """Write everything, through all masters at once, and lose nodes on the way."""
+    """Write everything through all masters at once, while nodes are lost."""
     with ThreadPoolExecutor(len(MASTERS)) as loaders:
         loading = [
             loaders.submit(_load_through, cluster, number, texts[number :: len(MASTERS)], tally) for number in range(len(MASTERS))
@@ -142,11 +142,11 @@ def _load(cluster: EmbeddedCluster, texts: Sequence[str], tally: Tally, total: i
             action()
         tally.wait_for(total)
         for each in loading:
-            each.exception()  # Each write that failed is one of the tally's failures.
+            each.exception()  # Each failed write is one of the tally's failures.
 
 
 def _load_through(cluster: EmbeddedCluster, number: int, texts: Sequence[str], tally: Tally) -> None:
-    """Send every text as one transaction, this master first, the others when it is away."""
+    """Send every text as one transaction, to this master first, to the others while it is stopped."""
     own = [*MASTERS[number:], *MASTERS[:number]]
     operations: list[Operation] = [("add", "main", text) for text in texts]
     operations.insert(len(operations) // 2, ("update", "main", STAMP.format(own[0])))
@@ -157,7 +157,7 @@ def _load_through(cluster: EmbeddedCluster, number: int, texts: Sequence[str], t
 
 
 def _losses(cluster: EmbeddedCluster) -> Iterator[tuple[float, Callable[[], None]]]:
-    """What happens after which share of the writes."""
+    """Yield the events, each with the share of writes after which it happens."""
 
     def stop(node: str) -> None:
         cluster.stop_node(node)
@@ -185,7 +185,7 @@ def _losses(cluster: EmbeddedCluster) -> Iterator[tuple[float, Callable[[], None
 
 
 def _settled(cluster: EmbeddedCluster) -> list[Copy]:
-    """Wait until every worker has applied everything that any master has synchronised."""
+    """Wait until every worker has applied all that any master has synchronised."""
     began_s = time.monotonic()
     while True:
         goal = max(node.runner.core.sync.lsn for node in cluster.masters.values())
@@ -215,7 +215,7 @@ def _show(copies: Sequence[Copy]) -> None:
 
 
 def _differences(copies: Sequence[Copy], expected: int | None) -> list[str]:
-    """Where copies are not the same, or hold another number of statements than expected."""
+    """Return where copies differ, or have an unexpected number of statements."""
     found = []
     for name in ("lsn", "statements", "fingerprint"):
         values = {copy.worker: getattr(copy, name) for copy in copies}
@@ -227,10 +227,10 @@ def _differences(copies: Sequence[Copy], expected: int | None) -> list[str]:
     return found
 
 
-# ---- data: a file of yours, or the Unicode character database that every Python carries
+# ---- data: a given file, or the Unicode character database of Python
 #
-# Each piece is one transaction: N-Triples or N-Quads lines that belong together. The built-in data are four statements about
-# each named character outside the ideographs, from `unicodedata`.
+# Each piece is one transaction: lines of N-Triples or N-Quads. The built-in data are four statements about # each named character
+# outside the ideographs, from `unicodedata`.
 
 CHARACTERS = 6_000
 """Characters of the built-in data: about 24,000 statements, a few seconds of work for six copies."""
@@ -241,7 +241,7 @@ LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 
 
 def built_in_lines(characters: int = CHARACTERS) -> Iterator[str]:
-    """N-Triples lines about the first named characters."""
+    """Yield N-Triples lines about the first named characters."""
     named = (c for c in map(chr, range(0x10FFFF)) if unicodedata.name(c, ""))
     for character in itertools.islice(named, characters):
         subject = f"<{BASE}U{ord(character):04X}>"
@@ -252,7 +252,7 @@ def built_in_lines(characters: int = CHARACTERS) -> Iterator[str]:
 
 
 def file_lines(path: Path) -> Iterator[str]:
-    """Lines of a file of yours. Raises InvalidRequest, naming the file."""
+    """Yield the lines of a given file. Raises InvalidRequest with the file."""
     try:
         with path.open(encoding="utf-8") as file:
             for line in file:
@@ -266,7 +266,7 @@ def file_lines(path: Path) -> Iterator[str]:
 
 
 def pieces(lines: Iterable[str], size: int = LINES) -> list[str]:
-    """Texts of ``size`` lines each, checked. Raises InvalidRequest with the place of the first bad line."""
+    """Split lines into checked texts of ``size`` lines. Raises InvalidRequest with the first bad line."""
     listed = list(lines)
     texts = ["\n".join(listed[at : at + size]) + "\n" for at in range(0, len(listed), size)]
     for number, text in enumerate(texts):

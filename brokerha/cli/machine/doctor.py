@@ -1,4 +1,4 @@
-"""``brokerha doctor``: what is wrong with this machine, its broker and its nodes, and the command that mends it.
+"""``brokerha doctor``: diagnosis of this machine, its broker and its nodes, with the commands that fix problems.
 
     ok       m1 data: fsync takes 1.2 ms (the middle of 20)
     problem  broker topic permissions: … - rabbitmqctl set_topic_permissions …
@@ -33,7 +33,7 @@ COLUMNS = columns("level", "subject=ABOUT", "what=FOUND", "command=MENDED BY")
 
 @dataclass(frozen=True, slots=True)
 class Machine(Options):
-    """The cluster file of this machine, and what was deployed beside it."""
+    """The cluster file of this machine, and the files deployed beside it."""
 
     config: ConfigFileOption = None
     deploy: Annotated[
@@ -51,7 +51,7 @@ class Machine(Options):
     ] = None
 
     def read(self) -> tuple[ClusterConfig, Path | None]:
-        """The cluster, and where the secrets lie. Raises ConfigurationError, typer.BadParameter."""
+        """Return the cluster and the folder of the secrets. Raises ConfigurationError, typer.BadParameter."""
         beside = self.deploy / "secrets"
         return cluster_file(self.config), self.secrets or (beside if beside.is_dir() else None)
 
@@ -77,7 +77,7 @@ def doctor(
 
 
 def report(cluster: str, findings: Sequence[Finding]) -> dict[str, Any]:
-    """What -o json writes."""
+    """Return the data of -o json."""
     from brokerha.doctor.judging import worst
 
     rows = [dataclasses.asdict(finding) for finding in findings]
@@ -85,7 +85,7 @@ def report(cluster: str, findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def code_of(findings: Sequence[Finding], *, is_reachable: bool) -> int:
-    """The exit code."""
+    """Return the exit code."""
     from brokerha.doctor import judging as words
 
     if not is_reachable:
@@ -96,7 +96,7 @@ def code_of(findings: Sequence[Finding], *, is_reachable: bool) -> int:
 def examine(
     cluster: ClusterConfig, names: Sequence[str], environ: Mapping[str, str], deploy: Path, secrets: Path | None
 ) -> tuple[list[Finding], bool]:
-    """All findings, and whether each broker answered, be it with a refusal. Raises ConfigurationError."""
+    """Return all findings, and whether each broker answered, even with a refusal. Raises ConfigurationError."""
     from brokerha.doctor import broker_facts, cluster_facts, judging, machine_facts
     from brokerha.doctor.judging import OK, Finding
 
@@ -116,7 +116,7 @@ def examine(
     is_reachable = True
     if cluster.is_embedded:
         return [*found, Finding(OK, "broker", "embedded: one process, which needs none")], True
-    # Each node comes as a user of its own, and most of a broker is the same for all of them.
+    # Each node has its own user, but most facts of a broker are the same for all of them.
     of_brokers: dict[tuple[str, Finding], Finding] = {}
     for url, nodes in broker_facts.users_of(cluster, here, secrets).items():
         facts = broker_facts.broker_facts(cluster, url, nodes, environ)

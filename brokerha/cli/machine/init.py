@@ -1,6 +1,6 @@
 """``brokerha init``: deployment files made from the cluster file, for supervisord, systemd, containers and RabbitMQ.
 
-Thin: brokerha/deploying makes the text; here are options, what is said, and exit codes. Nothing is overwritten without ``--force``.
+Thin: brokerha/deploying makes the text; this module has options, messages and exit codes. Overwrites nothing without ``--force``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ AppOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Nodes(Options):
-    """Which nodes run on this machine, and where their secrets are."""
+    """The nodes of this machine, and the folder of their secrets."""
 
     nodes: Annotated[
         str,
@@ -75,7 +75,7 @@ class Nodes(Options):
     ] = None
 
     def programs(self, cluster: ClusterConfig) -> list[Program]:
-        """The programs of this machine. Says which secrets are not here: they may be where the files go."""
+        """Return the programs of this machine. Reports missing secrets: they can be at the place of deployment."""
         from brokerha.deploying import machine
 
         named = [each.strip() for each in self.nodes.split(",") if each.strip()]
@@ -89,7 +89,7 @@ class Nodes(Options):
 
 @dataclass(frozen=True, slots=True)
 class Files(Options):
-    """Where the files go, and what is done with those that are there."""
+    """Target folder of the files, and what to do with existing ones."""
 
     deploy: Annotated[Path, typer.Option("--deploy", metavar="DIR", help="Folder of the files.")] = DEFAULT_FOLDER
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there with another content.")] = False
@@ -98,7 +98,7 @@ class Files(Options):
     )
 
     def carry_out(self, plan: Plan) -> Answer:
-        """Compare or write."""
+        """Compare or write the files."""
         from brokerha.deploying import files
 
         found = files.compare(plan, self.deploy)
@@ -201,10 +201,10 @@ def certificates(
         int, typer.Option("--days", min=1, max=3650, metavar="DAYS", help="How long those of servers are good.")
     ] = DEFAULT_DAYS,
 ) -> Answer:
-    """Certificates for the HTTP doors: of an authority of the cluster's own, TLS without one that you would have to ask.
+    """Certificates for the HTTP doors: from an authority of the cluster's own, TLS without an external authority.
 
-    They lie where http-certificate and http-key of the cluster file say, the others and the authority in DIR/tls. What is there and good for more than a
-    third of its time stays; --check exits with 2 when something has to be made anew.
+    They go where http-certificate and http-key of the cluster file say, the others and the authority to DIR/tls. A certificate with
+    more than a third of its time left stays; --check exits with 2 when one has to be made.
     """
     try:
         from brokerha.deploying.certificates import certificates_plan, parse_names, servers_of
@@ -237,7 +237,7 @@ def _cluster(path: Path) -> ClusterConfig:
 
 
 def program() -> tuple[str, ...]:
-    """What runs brokerha, started by any user from anywhere: the Python that runs us."""
+    """Return the command for brokerha, for any user and folder: with the Python that runs this program."""
     return (sys.executable, "-m", "brokerha")
 
 

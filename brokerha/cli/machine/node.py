@@ -1,7 +1,7 @@
-"""``brokerha node``: one node in the foreground, by the program that its role names; and orders to one that runs.
+"""``brokerha node``: one node in the foreground, by the program of its role; and orders to a running node.
 
-Programs are found by the entry point group ``brokerha.programs``, so that this library never imports them and another
-package may bring its own. A program is ``main(config, node_id) -> exit code``; it handles SIGTERM and SIGINT itself.
+Programs are found by the entry point group ``brokerha.programs``, so that this library never imports them, and another package can
+add its own. A program is ``main(config, node_id) -> exit code``; it handles SIGTERM and SIGINT itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Program = Callable[["ClusterConfig", str], int]
 RUN = "run"
 
 
-# What is none of its commands is the id of a node to run.
+# A word that is no command is the id of a node to run.
 app = Group("Run one node (brokerha node ID); pause, coin, continue one.", default=RUN)
 NodeArgument = Annotated[
     str, typer.Argument(metavar="ID", help="Id of a backup, a worker, or the process of a master that stands by.")
@@ -72,15 +72,15 @@ def pause(
 ) -> Answer:
     """Pause a backup, or a worker. It stays paused over restarts, until it is told to continue.
 
-    A paused backup keeps its journal and its place in it, votes, follows nobody, and does not stand for election. Pausing a worker is to switch it
-    off: brokerha worker off.
+    A paused backup keeps its journal and its place in it, votes, follows no primary, and does not stand for election. To pause a worker is to
+    switch it off: brokerha worker off.
     """
     return _order(cluster, "pause", node_id, force=force)
 
 
 @app.command()
 def coin(cluster: Cluster, node_id: NodeArgument) -> Answer:
-    """Have a paused backup follow the primary that it hears: name it as the one that it will follow. It stays paused."""
+    """Name the primary that a paused backup will follow: the one that it hears. It stays paused."""
     return _order(cluster, "coin", node_id)
 
 
@@ -95,7 +95,7 @@ def continue_(cluster: Cluster, node_id: NodeArgument) -> Answer:
 
 
 def _order(cluster: Cluster, what: str, node_id: str, **more: Any) -> Answer:
-    """Give an order to the master of a node, which has the node carry it out."""
+    """Give an order to the master of a node, which forwards it to the node."""
     answer = cluster.command(cluster.master_of(node_id), f"node-{what}", node=node_id, **more)
     reason = f": {answer['reason']}" if answer["reason"] else ""
     unchanged = "" if answer["changed"] else "; nothing was changed"
@@ -103,7 +103,7 @@ def _order(cluster: Cluster, what: str, node_id: str, **more: Any) -> Answer:
 
 
 def run_node(path: Path, node_id: str, master: str = "", http: str = "") -> int:
-    """Find the program of a node and run it; returns its exit code. With ``master`` it is a worker of that one."""
+    """Find the program of a node and run it; return its exit code. With ``master``, the node is a worker of that master."""
     from brokerha.nodes.config.cluster import load_config, with_worker
 
     config = load_config(path, os.environ)
@@ -117,7 +117,7 @@ def run_node(path: Path, node_id: str, master: str = "", http: str = "") -> int:
 
 
 def program_of(role: str) -> Program:
-    """The program of a role. Raises ConfigurationError when none is installed."""
+    """Return the program of a role. Raises ConfigurationError when none is installed."""
     from importlib.metadata import entry_points  # takes as long as a third of the whole start
 
     for found in entry_points(group=PROGRAMS, name=role):

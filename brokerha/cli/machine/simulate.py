@@ -1,12 +1,12 @@
 """``brokerha simulate``: the shipped code in a world of faults, one seed or many.
 
-    brokerha simulate --seed 7 --trace      one seed, told as a story on standard output
+    brokerha simulate --seed 7 --trace      one seed, with its story on standard output
     brokerha simulate --seeds 0-1999        these seeds
     brokerha simulate --minutes 5           fresh seeds for five minutes
     brokerha simulate --kind splits         fresh seeds of one kind of world, for one minute
-    brokerha simulate --mode none           fresh seeds that split, with another strategy than quorum
+    brokerha simulate --mode none           fresh seeds with splits, with another strategy than quorum
 
-A violation ends with exit code 2 and the command that shows it again.
+A violation ends with exit code 2 and the command that reproduces it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from brokerha.cli.common.terminal import progress
 
 
 class Kind(StrEnum):
-    """Kinds of worlds; which one a seed draws is part of its number."""
+    """Kinds of worlds; the number of a seed determines its kind."""
 
     ALL = "all"
     MASTERS = "masters"
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 class Mode(StrEnum):
-    """Strategies for splits; which one a seed draws is part of its number."""
+    """Strategies for splits; the number of a seed determines its strategy."""
 
     QUORUM = "quorum"
     NONE = "none"
@@ -46,7 +46,7 @@ class Mode(StrEnum):
 
 DEFAULT_MINUTES = 1.0
 FRESH_WORLDS = 2**22
-"""Fresh worlds begin below this number; so far below the first seed of a world of another kind that no run gets there."""
+"""Fresh worlds begin below this number; the first seeds of the other kinds are far above it."""
 
 
 def simulate(
@@ -116,7 +116,7 @@ def _fresh(kind: Kind, mode: Mode) -> Iterable[int]:
 
 
 def _worlds(kind: Kind, first: int, mode: Mode = Mode.QUORUM) -> Iterator[int]:
-    """Seeds of a kind without end; of all kinds in turn."""
+    """Yield seeds of a kind without end; of all kinds in turn."""
     from brokerha.simulator.drawing import CHOSEN_FROM, MEMBERS_FROM, MODES_FROM, SPLITS_FROM
 
     splits_from = MODES_FROM.get(mode.value, SPLITS_FROM)

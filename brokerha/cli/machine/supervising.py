@@ -1,12 +1,12 @@
-"""The processes of ``brokerha up``: one for each node, looked after until there is a reason to end.
+"""The processes of ``brokerha up``: one for each node, watched until there is a reason to end.
 
     start masters, then workers  -->  all ready: one line with the URLs  -->  Ctrl-C: workers first, then masters
 
-A node that ends before all are ready ends the whole: its last lines say why. Later, one that ends is named and the others go
-on, as they would on machines of their own; with ``--restart`` it is started again after a pause that doubles. A process is never
-restarted for being slow: a node that waits for its broker is not ready, and says so.
+When a node ends before all are ready, the whole command ends and shows its last lines. Later, a node that ends is reported and the
+others go on, as they would on separate machines. With ``--restart`` it is started again after a pause that doubles. A slow process
+is never restarted: a node that waits for its broker is not ready, and says so.
 
-Each process has a group of its own, so that Ctrl-C in a terminal reaches us alone and the nodes are stopped in order.
+Each process has its own process group, so that Ctrl-C in a terminal reaches only this command, which stops the nodes in order.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from brokerha.nodes.observing.check_lines import NO_WORKER_LINE
 RESTART_FIRST_S = 0.5
 RESTART_MOST_S = 30.0
 STEADY_S = 60.0
-"""A node that lived this long begins with the shortest pause again."""
+"""A node that lived this long gets the shortest pause again."""
 LAST_LINES = 12
 """Lines that are shown of a node that ended by itself."""
 LINE_LIMIT_BYTES = 64 * 1024
-"""Longer lines are cut: no node can fill our memory."""
+"""Longer lines are cut, so that no node can fill this process's memory."""
 COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
-"""ANSI colours of the names, one node after the other."""
+"""ANSI colours of node names, in turn."""
 
 
 class Up:
@@ -52,7 +52,7 @@ class Up:
         restart: bool,
         stop_timeout_s: float,
     ) -> None:
-        """``command_of`` gives what runs a node, by its id."""
+        """``command_of`` returns the command of a node, by its id."""
         self._urls = cluster.http_urls()
         self._command_of = command_of
         self._restarts = restart
@@ -65,13 +65,13 @@ class Up:
         self._is_ready = False
 
     def run(self) -> int:
-        """Start, watch, stop; returns the exit code."""
+        """Start, watch and stop the nodes; return the exit code."""
         return asyncio.run(self._run())
 
     async def _run(self) -> int:
         loop = asyncio.get_running_loop()
         self._reason: asyncio.Future[int] = loop.create_future()
-        """The exit code, once there is a reason to end."""
+        """The exit code, set when there is a reason to end."""
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         nodes = [asyncio.create_task(self._attend(name)) for name in (*self._masters, *self._workers)]
@@ -105,7 +105,7 @@ class Up:
             self._reason.set_result(code)
 
     async def _attend(self, name: str) -> None:
-        """Run a node until it is not to be started again."""
+        """Run a node until it must not be started again."""
         pause_s = 0.0
         while True:
             started_s, last = time.monotonic(), deque[str](maxlen=LAST_LINES)
@@ -129,7 +129,7 @@ class Up:
             exits.say(f"starting {name} again")
 
     def _goes_on(self, name: str, code: int, last: Sequence[str]) -> bool:
-        """Say how a node ended; whether it is started again. Where nothing is left to look after, all ends."""
+        """Report how a node ended, and tell whether to restart it. When no node is left, end the command."""
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         told = "".join(f"\n    {line}" for line in last) or " none"
         exits.say(f"{name} ended with {how}; its last lines:{told}")
@@ -145,7 +145,7 @@ class Up:
         return False
 
     async def _stop(self, names: Sequence[str]) -> None:
-        """Stop nodes side by side, in order; what takes too long is killed."""
+        """Stop nodes concurrently, in order; kill those that take too long."""
         processes = {name: self._running[name] for name in names if name in self._running}
         for process in processes.values():
             process.terminate()
@@ -182,33 +182,32 @@ class Lines:
                 self._prefixes[name] = f"\x1b[{COLOURS[place % len(COLOURS)]}m{self._prefixes[name]}\x1b[0m"
 
     def write(self, name: str, line: str) -> None:
-        """One whole line."""
+        """Write one whole line."""
         sys.stderr.write(f"{self._prefixes[name]}{line}\n")
         sys.stderr.flush()
 
 
-# ---- readiness: nodes are asked over HTTP whether they serve, until all of them do. A master without workers serves no reads, ever,
-# and is not waited for.
+# ---- readiness: ask all nodes over HTTP until they serve. A master without workers never does; it is not awaited.
 
 POLL_S = 0.2
 ANSWER_TIMEOUT_S = 3.0
 TELL_EVERY_S = 10.0
-"""How often the nodes that are missing are named."""
+"""Interval of messages about missing nodes."""
 
 
 def missing(urls: Mapping[str, str]) -> dict[str, str]:
-    """Nodes that are not ready, each with the reason."""
+    """Return the nodes that are not ready, each with the reason."""
     reasons = {name: _reason(url) for name, url in urls.items()}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
 def _reason(url: str) -> str:
-    """Why a node is not ready; empty when it is."""
+    """Return why a node is not ready; empty when it is."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port
     connection = http.client.HTTPConnection(host, port, timeout=ANSWER_TIMEOUT_S)
     if parts.scheme == "https":
-        # Nothing secret is said or learned, and a certificate need not name the address that this machine has for itself.
+        # Nothing secret is exchanged, and the certificate does not always name this machine's own address.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         connection = http.client.HTTPSConnection(host, port, timeout=ANSWER_TIMEOUT_S, context=context)
@@ -234,9 +233,9 @@ def wait_until_ready(
     on_ready: Callable[[], None],
     on_missing: Callable[[dict[str, str]], None],
 ) -> None:
-    """Ask again until all are ready or ``stopped`` is set; runs in a thread of its own.
+    """Ask again until all are ready or ``stopped`` is set; runs in its own thread.
 
-    A listening socket cannot be waited for from outside, so this one asks in turns.
+    A process cannot wait for another's listening socket, so this one polls.
     """
     left = dict(urls)
     told_at_s = time.monotonic()
@@ -252,11 +251,11 @@ def wait_until_ready(
 
 
 def say_ready(urls: Mapping[str, str]) -> None:
-    """One line on standard output."""
+    """Print one line on standard output."""
     listed = ", ".join(f"{name} {url}" for name, url in urls.items())
     print(f"ready: {listed or 'all nodes are started; none has an http address'}", flush=True)
 
 
 def say_missing(reasons: Mapping[str, str]) -> None:
-    """Who is not ready, and why."""
+    """Report the nodes that are not ready, with the reasons."""
     exits.say("not ready yet: " + "; ".join(f"{name}: {reason}" for name, reason in reasons.items()))

@@ -1,10 +1,10 @@
-"""``brokerha support-bundle``: one file for a helper: configuration, versions, status, metrics, logs, findings. No secret, no data of users.
+"""``brokerha support-bundle``: one file for support, with configuration, status, metrics, logs, findings; no secrets or user data.
 
 manifest.json        versions, and every file with its size
 cluster.toml         without secrets
 environment.txt      names of variables, without values
 doctor.json          what brokerha doctor finds
-status.json          what the nodes say of themselves
+status.json          the status of all nodes
 nodes/ID/metrics.txt, readyz.txt
 nodes/ID/files.json  names and sizes of the files in its data directory
 logs/NAME.log        last lines
@@ -89,7 +89,7 @@ def support_bundle(
 
 
 def known_secrets(cluster: ClusterConfig, folder: Path | None) -> set[str]:
-    """Everything secret that this machine knows, to be found wherever it stands."""
+    """Return all secrets that this machine knows, to remove them everywhere."""
     from brokerha.doctor import bundle, machine_facts
 
     found = bundle.secrets_of_environment(os.environ)
@@ -107,7 +107,7 @@ def known_secrets(cluster: ClusterConfig, folder: Path | None) -> set[str]:
 
 
 def versions() -> dict[str, Any]:
-    """Of brokerha, of Python, of the machine, and of what is installed."""
+    """Return the versions of brokerha, Python, the machine, and installed packages."""
     from importlib.metadata import distributions
 
     packages = {each.metadata["Name"]: each.version for each in distributions()}
@@ -121,7 +121,7 @@ def versions() -> dict[str, Any]:
 
 
 def _nodes(bundle: Bundle, cluster: ClusterConfig) -> list[str]:
-    """What each node says; returns those with an address that did not answer."""
+    """Add the answers of each node; return the nodes with an address that did not answer."""
     from brokerha.doctor import cluster_facts
 
     status = _status(cluster)
@@ -158,7 +158,7 @@ def _status(cluster: ClusterConfig) -> dict[str, Any]:
 
 
 def _journals(cluster: ClusterConfig) -> dict[str, Any]:
-    """What each master has in its journal, and what holds it."""
+    """Return the range of each master's journal, and its pins."""
     found: dict[str, Any] = {}
     with Cluster(cluster.path, timeout_s=_STATUS_WITHIN_S) as sites:
         for master in sites.masters:
@@ -170,7 +170,7 @@ def _journals(cluster: ClusterConfig) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> Iterator[dict[str, Any]]:
-    """Names and sizes; what is in them is the users' own."""
+    """Yield names and sizes of files; their content belongs to the users."""
     for number, path in enumerate(sorted(folder.rglob("*"))):
         if number >= MOST_FILES:
             break
@@ -182,7 +182,7 @@ def _files(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def log_texts(cluster: ClusterConfig, deploy: Path, folders: list[Path], lines: int) -> Iterator[tuple[str, str]]:
-    """Name and last lines of each log: those that supervisord's files name, those of systemd's units, those of the folders."""
+    """Yield name and last lines of each log: from supervisord's files, systemd's units, and the folders."""
     from brokerha.doctor.bundle import last_lines
 
     found: dict[Path, None] = {}

@@ -1,6 +1,6 @@
 """``brokerha up``: a whole cluster on this machine, one process for each node, until Ctrl-C.
 
-A process for each node, or all nodes in this one where the broker is embedded; supervising.py looks after the processes.
+One process for each node, or all nodes in this one if the broker is embedded; supervising.py watches the processes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def up(
 
 
 def refuse_taken(cluster: ClusterConfig) -> None:
-    """Raises ConfigurationError when somebody listens at the address of a node before it is started: he would answer in its place."""
+    """Raise ConfigurationError when the address of a node is taken before its start: that program would answer in its place."""
     from brokerha.doctor.machine_facts import listens
     from brokerha.nodes.config.rules import http_address
 
@@ -61,7 +61,7 @@ def refuse_taken(cluster: ClusterConfig) -> None:
 
 
 def node_command(path: Path, node_id: str) -> list[str]:
-    """The command that runs one node, with the Python that runs us."""
+    """Return the command for one node, with the Python that runs this program."""
     return [sys.executable, "-m", "brokerha", "node", node_id, "-c", str(path)]
 
 

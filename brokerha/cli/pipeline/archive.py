@@ -1,6 +1,6 @@
-"""``brokerha pipeline archive`` and ``archive-info``: the log of a cluster as a Delta table, and what such an archive holds.
+"""``brokerha pipeline archive`` and ``archive-info``: the log of a cluster as a Delta table, and the content of such an archive.
 
-The archive is its own record of progress: each run goes on where the last one ended, wherever that was killed.
+The archive is its own record of progress: each run continues after the last one, even if that was killed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done
 
 
 def source_of(wanted: LogOptions, cluster: Cluster) -> SourceSpec:
-    """The log that is meant: nodes when nothing else is named. Raises typer.BadParameter, ConfigurationError."""
+    """Return the log of the options: by default that of the nodes. Raises typer.BadParameter, ConfigurationError."""
     from brokerha.pipeline.sources import SourceSpec
 
     wanted.check()
@@ -123,7 +123,7 @@ def archive_info(
     ] = False,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """What an archive holds: its files with their LSNs, sizes and times. Needs no cluster, and starts no Spark."""
+    """Show what an archive holds: its files with their LSNs, sizes and times. Needs no cluster, and starts no Spark."""
     needed()
     from brokerha.pipeline.audit_rows import check_file
     from brokerha.pipeline.table import LogTable
@@ -158,7 +158,7 @@ def archive_info(
 
 
 _SHOWN = 16
-"""Characters of the name of a file."""
+"""Characters of a file name."""
 
 
 def _summary(archive: str, state: LogState) -> dict[str, Any]:

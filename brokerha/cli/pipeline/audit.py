@@ -1,7 +1,7 @@
-"""``brokerha pipeline audit``: is the archive what was archived, and does every worker hold what it says?
+"""``brokerha pipeline audit``: is the archive unchanged, and does every worker match it?
 
-Reads only. With a cluster each worker is compared at its own LSN, and what differs is shown by node, store and key; without one the
-files of the archive are checked, and its content is proved by the fingerprint that an entry has.
+Reads only. With a cluster, each worker is compared at its own LSN, and differences are shown by node, store and key. Without one,
+the files of the archive are checked, and its content is proved by the fingerprint in an entry.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def audit(
 
 
 def copies_of(cluster: ClusterConfig) -> tuple[tuple[str, str], ...]:
-    """(name, URL) of each copy that can be asked: of workers with a door, and of masters none of whose workers has one.
+    """Return (name, URL) of each copy that can be asked: workers with a door, and masters none of whose workers has one.
 
     Such a master is asked for the copy of one of its workers.
     """
@@ -145,7 +145,7 @@ def _summary(report: AuditReport) -> list[str]:
 
 
 def _held(report: AuditReport) -> str:
-    """What an archive holds, and whether it is what was archived."""
+    """Describe the content of an archive, and whether it is unchanged."""
     problems = counted(len(report.problems), "problem") if report.problems else ""
     if report.last_lsn < report.first_lsn:
         return f"nothing yet{f': {problems}' if problems else ''}"
@@ -154,7 +154,7 @@ def _held(report: AuditReport) -> str:
 
 
 def findings(report: AuditReport) -> list[dict[str, Any]]:
-    """Everything that is not as it should be, one row each."""
+    """Return everything that is wrong, one row each."""
     rows = [_finding(each.file, "archive", lsn=each.lsn or None, found=each.what) for each in report.problems]
     rows += [
         _finding(copy.node, each.kind, each.store, each.name, each.key, each.lsn or None, each.archived, each.found)

@@ -1,6 +1,7 @@
-"""``brokerha pipeline``: the jobs that run on Spark. How one is found, which options all share, and how it tells how far it is.
+"""``brokerha pipeline``: shared options of the jobs on Spark, finding a job, and its progress.
 
-What has a help text of its own in a command, as ``--dry-run`` has, stays with that command. Neither Spark nor pyarrow is imported before a job runs, so that ``--help`` is fast and works without the extra.
+An option with its own help text in a command, such as ``--dry-run``, stays in that command. Spark and pyarrow are imported only
+when a job runs, so that ``--help`` is fast and works without the extra.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ app = Group(
 
 
 def place_of(text: str) -> str:
-    """A folder or URL, as `brokerha.pipeline.places.place` makes it. Raises typer.BadParameter for one that nobody serves."""
+    """Return a folder or URL in the form of `brokerha.pipeline.places.place`. Raises typer.BadParameter for an unsupported one."""
     from brokerha.pipeline.places import place
 
     try:
@@ -43,7 +44,7 @@ ArchiveOption = Annotated[str, typer.Option("--archive", metavar="PLACE", help="
 
 
 class Spark(Options):
-    """Where Spark runs, and what it is given."""
+    """Where Spark runs, and its settings."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Spark(Options):
         self._conf = spark_conf
 
     def options(self) -> SparkOptions:
-        """All of them together. Raises typer.BadParameter."""
+        """Return all of them. Raises typer.BadParameter."""
         from brokerha.spark.session import SparkOptions
 
         settings = {}
@@ -80,7 +81,7 @@ class Spark(Options):
 
 
 def job(name: str) -> Callable[..., Any]:
-    """The program of a job. Raises ConfigurationError when Spark or the program is not installed."""
+    """Return the program of a job. Raises ConfigurationError when Spark or the program is not installed."""
     from importlib.metadata import entry_points
 
     needed()
@@ -100,9 +101,9 @@ def needed() -> None:
 
 @contextmanager
 def progress_of(what: str, unit: str, total: float | None = None) -> Iterator[Callable[[int, int], None]]:
-    """What a job is given to tell how far it is: ``tell(done, total)`` moves a bar, or does nothing without a terminal.
+    """Yield a function for the progress of a job: ``tell(done, total)`` moves a bar, or does nothing without a terminal.
 
-    With less than before it counts from 0 again, as each query of an archive that follows does.
+    A smaller value than before restarts at 0: each query of a following archive job counts anew.
     """
     done_before = 0
     with progress(what, total, unit) as meter:

@@ -1,4 +1,4 @@
-"""``brokerha pipeline export``: any state of the log, from an archive, as tables that others read or as N-Quads."""
+"""``brokerha pipeline export``: any state of the log, from an archive, as tables for other programs or as N-Quads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What is written."""
+    """Formats of an export."""
 
     DELTA = "delta"
     NQUADS = "nquads"

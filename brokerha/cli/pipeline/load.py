@@ -1,7 +1,7 @@
 """``brokerha pipeline load``: files of any size as many small transactions, read by Spark and written by its sink ``brokerha``.
 
-The same command, started again, goes on where an earlier one ended: the ids of its transactions follow from files and options, and the
-cluster knows those that it has. With ``--dry-run`` all rows are checked and nothing is sent.
+The same command, started again, continues an interrupted load: the ids of its transactions derive from files and options, and the
+cluster recognises those that it has. ``--dry-run`` checks all rows and sends nothing.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def load(
 
 
 def _check(options: LoadOptions) -> None:
-    """What can be known before Spark starts. Raises typer.BadParameter, ConfigurationError for a mapping that is wrong."""
+    """Check what is known before Spark starts. Raises typer.BadParameter, ConfigurationError for a wrong mapping."""
     from brokerha.pipeline.loading import OF_ROWS, no_mapping, read_as, syntax_of
     from brokerha.pipeline.loading_mapping import load_mapping
 
@@ -125,13 +125,13 @@ def _check(options: LoadOptions) -> None:
 
 
 def _address(cluster: Cluster) -> str:
-    """Where tasks publish: the broker of a cluster file, as long as no other address is given, else HTTP."""
+    """Return the address for tasks: the broker of a cluster file unless another address is given, else HTTP."""
     found = ",".join(cluster.addresses.values())
     return found if cluster.file is None or cluster.file.is_embedded else cluster.file.broker
 
 
 def _words(report: LoadReport) -> Iterator[str]:
-    """Lines for people."""
+    """Return lines for people."""
     result = report.result
     done = f"{output.counted(result.items, report.unit)} in {output.counted(result.transactions, 'transaction')}"
     if report.is_dry_run:
@@ -156,11 +156,11 @@ def _hints(report: LoadReport) -> Iterator[str]:
 
 
 def _place(reject: Reject) -> str:
-    """File and line, or row; with the first byte of the block in which it is counted, where that is not the first one."""
+    """Return file and line, or row; with the first byte of its block, unless that is the first block."""
     source, start = reject.source.removeprefix("file:"), reject.part.rpartition(".")[2]
     if start != "0":
         return f"{source}, row {reject.row} from byte {start} on"
-    # Of other files the head, empty lines or line breaks are not counted.
+    # In other files the head, empty lines or line breaks do not count.
     is_line = {".nt", ".nq"} & set(Path(source).suffixes)
     return f"{source}:{reject.row}" if is_line else f"{source}, row {reject.row}"
 

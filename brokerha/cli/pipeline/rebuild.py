@@ -1,7 +1,7 @@
 """``brokerha pipeline rebuild``: any state of the log, from an archive, as a backup or as the directory of one worker.
 
-What is written is proved before it gets its name: it has the fingerprint that the cluster had at that LSN, or the exit code is 2 and
-nothing was changed.
+The result is proved before it gets its name: it has the cluster's fingerprint at that LSN, or the exit code is 2 and nothing is
+changed.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def rebuild(
 
 
 def _check_words(name: str, into: Path | None, *, is_of_worker: bool, is_of_backup: bool) -> None:
-    """Raise typer.BadParameter for words that do not go together."""
+    """Raise typer.BadParameter for words that do not fit together."""
     if bool(name) == (into is not None):
         raise typer.BadParameter("what is to be made? write the NAME of a backup, or --into DIR")
     if into is None and is_of_worker:

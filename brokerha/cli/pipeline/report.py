@@ -1,6 +1,6 @@
-"""``brokerha pipeline report``: one HTML page about an archive, with charts, that loads nothing from anywhere.
+"""``brokerha pipeline report``: one HTML page about an archive, with charts and without external resources.
 
-With ``-o json`` the same facts are written to standard output, and the page as well.
+With ``-o json`` the same facts also go to standard output.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DEFAULT_OUT = Path("report.html")
 _ROW = ("out", "cluster", "first_lsn", "last_lsn", "transactions", "rejected", "changes")
-"""Fields of the one row of TSV."""
+"""Fields of the only row of TSV."""
 
 
 def report(
@@ -58,7 +58,7 @@ def report(
     check_place(out)
     given = spark.options()
     found = LogTable(archive)
-    # What is missing, empty or without an entry of this time is told before Spark starts.
+    # An archive that is missing, empty or without entries of this time is reported before Spark starts.
     span(found, found.state(), options)
     with progress_of("report", "parts", STEPS) as tell:
         facts: ReportFacts = program(options, given, tell)
@@ -73,7 +73,7 @@ def report(
 
 
 def _moment(text: str) -> int | None:
-    """Microseconds since 1970; None when nothing was said. Raises typer.BadParameter."""
+    """Parse a time into microseconds since 1970; None for an empty text. Raises typer.BadParameter."""
     from brokerha.pipeline.report import time_of
 
     try:

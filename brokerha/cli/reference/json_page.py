@@ -29,7 +29,7 @@ may be null too; a field with `~` is there in some cases only. `x[].y` is the fi
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     parts = [_START.rstrip(), ""]
     for name, output in OUTPUTS.items():
         commands = ", ".join(f"`brokerha {each}`" for each in output.commands)
@@ -47,7 +47,7 @@ def page() -> str:
 
 
 def files() -> dict[Path, str]:
-    """Each file with what it should hold."""
+    """Return each file with its expected content."""
     made = {FOLDER / "json.md": page()}
     for name in OUTPUTS:
         made[FOLDER / "schemas" / f"{name}.json"] = json.dumps(schema_of(name), indent=1, ensure_ascii=False) + "\n"

@@ -1,13 +1,13 @@
-"""What each command writes with ``-o json``: the contract, as a table from which JSON schemas are made.
+"""The JSON of each command with ``-o json``: the contract, as a table from which JSON schemas are made.
 
-    "text"  "integer"  "number"  "boolean"  "any"      one value; with ? at its end it may be null too
+    "text"  "integer"  "number"  "boolean"  "any"      one value; a final ? also allows null
     ["text"]                                           a list
     {"lsn": "integer"}                                 an object with all of these fields
     {"*": "text"}                                      an object whose names are data
-    {"~more": "text"}                                  a field that is there in some cases only
+    {"~more": "text"}                                  a field that is optional
 
-Fields may be added and are never taken away, renamed or given another type within a major version: a test holds the list of them. Units are in the
-names: `_s` seconds, `_us` and `timestamp` microseconds since 1970, `_bytes` bytes.
+Fields can be added, and are never removed, renamed or given another type within a major version: a test has their list. Names show
+units: `_s` seconds, `_us` and `timestamp` microseconds since 1970, `_bytes` bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Output(NamedTuple):
     """One form of JSON."""
 
     commands: tuple[str, ...]
-    """Which commands write it."""
+    """Commands that write it."""
     about: str
     fields: Any
     is_lines: bool = False
@@ -338,11 +338,11 @@ OUTPUTS: Final[dict[str, Output]] = {
         },
     ),
 }  # fmt: skip
-"""Name of the file of the schema, and what it says."""
+"""File name of a schema -> its content."""
 
 
 def schema_of(name: str) -> dict[str, Any]:
-    """The JSON schema of one output. Fields that it does not know are allowed: later versions have more."""
+    """Return the JSON schema of one output. Unknown fields are allowed, because later versions have more."""
     output = OUTPUTS[name]
     commands = ", ".join(f"brokerha {each}" for each in output.commands)
     about = f"{commands}: {output.about}" + (" One object in each line." if output.is_lines else "")
@@ -370,7 +370,7 @@ def _schema(kind: Any) -> dict[str, Any]:
 
 
 def lines_of(name: str) -> list[str]:
-    """Each field with its place and type, one a line: what a list that must not shrink is made of.
+    """Return each field with its place and type, one in each line, for the list that must not shrink.
 
     >>> lines_of("load")
     ['load lsn integer?', 'load statements integer', 'load transactions integer']

@@ -39,12 +39,12 @@ JSON are never taken away within a major version. Progress is shown on a termina
 
 
 def page() -> str:
-    """The whole page as Markdown."""
+    """Return the whole page as Markdown."""
     return _START + "\n".join(_parts(get_command(app), PROGRAM)).rstrip() + "\n"
 
 
 def _parts(group: Any, path: str) -> Iterator[str]:
-    """One part for each command, those of a group after its own commands' place."""
+    """Yield one part for each command, those of a group at the place of the group."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from _parts(command, f"{path} {name}")
@@ -67,13 +67,13 @@ def _part(command: Any, path: str) -> str:
 
 
 def _text(text: str | None) -> str:
-    """Help as it is written, without the breaks inside of its paragraphs."""
+    """Return help text without the line breaks inside its paragraphs."""
     paragraphs = (text or "").strip().split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _metavar(parameter: Any) -> str:
-    """What stands for the value; a bar would end the cell of a table."""
+    """Return the name of the value; a bar is escaped, because it would end the cell of a table."""
     return str(parameter.metavar or parameter.name.upper()).replace("|", "\\|")
 
 

@@ -1,20 +1,20 @@
-"""The invariants of the protocol, checked from outside while the world runs; nothing of the cores is believed.
+"""The invariants of the protocol, checked from outside during a run, without trust in the cores.
 
-Three things are watched: what becomes durable (records), what is revealed (messages and replies), and what workers do. From the
-records alone a **mirror** of each master's durable state is kept, and of all masters together
+Three things are observed: durable records, messages and replies, and actions of workers. From the records alone the checkers keep a
+**mirror** of each master's durable state, and for all masters together
 
-    canon       the synchronised queue: the longest one that any master has; all others must be prefixes of it
-    streams     what each origin stamped, in its own order
+    canon       the synchronised queue: the longest one of any master; all others must be prefixes of it
+    streams     the entries that each origin stamped, in its own order
 
-so that each check costs what changed, never the length of anything. ``check`` raises `Violation`, which names the invariant of
-brokerha/sync/PROTOCOL.md; the same letters and numbers are used there.
+so that the cost of a check depends on the change, never on a length. ``check`` raises `Violation`, which names the invariant by the
+letters and numbers of brokerha/sync/PROTOCOL.md.
 
-    truth.py             the canon, the streams, the mirrors; model.py folds the canon into content
-    checkers.py          routing; decisions and stores: S7, equal results, content; answers: at most one, and true; memory (S9), the end (S4, S10)
+    truth.py             the canon, the streams, the mirrors; model.py computes content from the canon
+    checkers.py          routing; decisions and stores: S7, equal results, content; answers: at most one, true; memory (S9); the end (S4, S10)
     durable.py           records: S1, S2, S3, S5, S6, S8, S11
-    messages.py          messages: S7 (what workers are told), S8, S9, S11
+    messages.py          messages: S7 (messages to workers), S8, S9, S11
     copies.py            copies of workers: F3, F4, F5, F7, F9, F12
-    readiness.py         what masters make of their workers: F8, F13
+    readiness.py         masters' decisions about workers: F8, F13
     journals.py          masters with backups: P1, P2, P3, P5, P6, J1, J2
     transactions.py      transactions: T1, T3, T4, T5, T6, T7
 """
@@ -78,22 +78,22 @@ from brokerha.simulator.nodes import SimMaster, SimWorker
 from brokerha.simulator.processes import Process
 
 FULL_STEPS = 250
-"""Everything is checked in full after so many steps."""
+"""Turns between two full checks."""
 MEMORY_TURNS = 4
-"""Memory is looked at after every so many turns of a master; it cannot grow far in between."""
+"""Turns of a master between two checks of its memory, which cannot grow far in that time."""
 
 
 class WorkerChecks:
     """S7, equal results, and the content against the model.
 
-    Checks of the workers: nothing twice, nothing out of order, nothing that is not agreed on, and the right content (S7).
+    Checks of the workers: nothing twice, nothing out of order, only agreed entries, and the right content (S7).
     """
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
 
     def on_decision(self, node: NodeId, decision: Decision) -> None:
-        """A worker is about to change its store."""
+        """Check a worker's decision to change its store."""
         truth = self._truth
         if isinstance(decision, (ExecuteBatch, ApplyBatch)):
             expected = truth.applied[node] + 1
@@ -102,14 +102,14 @@ class WorkerChecks:
             check(bool(_length(decision)), "S7", "a batch is not empty", node=node)
         if isinstance(decision, ExecuteBatch):
             last = decision.first_lsn + len(decision.items) - 1
-            # Its master may have lost the place again; it works out the same one.
+            # Its master can lose this place again, but will compute the same one.
             check(last <= truth.lsn, "S7", "never beyond what is agreed on", node=node, last=last, agreed=truth.lsn)
             for lsn, (txid, timestamp, body) in enumerate(decision.items, decision.first_lsn):
                 is_same = (timestamp, txid) == truth.canon[lsn - 1][:2] and body == truth.body_at(lsn)
                 check(is_same, "S7", "executes the queue", node=node, lsn=lsn, txid=txid)
 
     def on_store(self, node: NodeId, store: SimCopy, answer: StoreDone | StoreFailed) -> None:
-        """A store committed something."""
+        """Check a commit of a store."""
         truth = self._truth
         applied = store.applied()
         before = truth.applied[node]
@@ -124,7 +124,7 @@ class WorkerChecks:
             self._results(node, answer.first_lsn, answer.results)
 
     def on_executed(self, node: NodeId, _to: NodeId, report: Executed) -> None:
-        """A worker reports results: they are durable there."""
+        """Check reported results, which must be durable at the worker."""
         last = report.first_lsn + len(report.results) - 1
         check(last <= self._truth.reached[node], "S7", "reports only what is durable", node=node, last=last)
         self._results(node, report.first_lsn, report.results)
@@ -140,7 +140,7 @@ class WorkerChecks:
                 check(tuple(result) == known[lsn - 1], "S7", "equal results everywhere", node=node, lsn=lsn)
 
     def compare(self, node: NodeId, store: SimCopy) -> None:
-        """The whole content against the model, at the end of the queue."""
+        """Compare the whole content with the model, at the end of the queue."""
         truth = self._truth
         found = store.recompute()
         check(found.lsn == truth.lsn, "S10", "every worker has everything", node=node, applied=found.lsn)
@@ -156,9 +156,9 @@ def _length(decision: ExecuteBatch | ApplyBatch) -> int:
 
 
 class ReplyChecks:
-    """Answers against what is durable.
+    """Compares answers with the durable state.
 
-    Checks of what clients are told: at most one answer for each ticket, and nothing but the truth.
+    Checks of answers to clients: at most one for each ticket, and always true.
     """
 
     def __init__(self, truth: Truth, clients: Clients) -> None:
@@ -166,7 +166,7 @@ class ReplyChecks:
         self._clients = clients
 
     def on_reply(self, node: NodeId, reply: Reply) -> None:
-        """One answer."""
+        """Check one answer."""
         clients = self._clients
         ticket = clients.tickets.get(reply.ticket)
         check(ticket is not None, "replies", "a ticket is answered once", node=node, reply=reply)
@@ -203,12 +203,12 @@ class ReplyChecks:
         is_rejected = outcome == REJECTED and reply.lsn not in truth.assumed[node]
         expected = REJECTED_STATUS if is_rejected else APPLIED_LEVEL
         check(reply.status == expected, "replies", "the outcome is the true one", node=node, reply=reply)
-        # A worker that applied it may have lost its copy since, or taken an older one.
+        # A worker that applied it can have lost its copy since, or loaded an older one.
         done = sum(truth.reached[worker] >= reply.lsn for worker, master in truth.master_of.items() if master == node)
         check(done >= copies, "replies", "so many workers have it", node=node, reply=reply, done=done)
 
     def _refused(self, node: NodeId, reply: Reply, body: bytes) -> None:
-        """What is refused was never taken in: it must not be in the queue because of this ticket."""
+        """Check a refusal: the write must not be in the queue because of this ticket."""
         truth = self._truth
         lsn = truth.lsn_of.get(reply.txid)
         if reply.error == "KeyReused":
@@ -233,7 +233,7 @@ class Checkers:
         self.posts: Counter[tuple[NodeId, NodeId]] = Counter()
         """Posts sent, by sender and receiver."""
         self.told: Counter[tuple[NodeId, NodeId, str]] = Counter()
-        """Messages to and from workers, heartbeats left out, by sender, receiver and kind."""
+        """Messages to and from workers, without heartbeats, by sender, receiver and kind."""
         self._masters = frozenset(master.node for master in world.masters)
         self._groups = frozenset(group.node for group in world.groups)
         self._world = world
@@ -265,14 +265,14 @@ class Checkers:
             Coin: self._readiness.on_coin,
         }
 
-    # ---- what happens
+    # ---- events
 
     def on_start(self, node: NodeId, journal: Log) -> None:
-        """A master begins from its journal."""
+        """Check the start of a master from its journal."""
         self._durable.on_start(node, journal)
 
     def on_durable(self, process: Process, records: Sequence[Record], numbers: Sequence[int]) -> None:
-        """These records are durable now; with ``numbers`` they are those of another process."""
+        """Check durable records; with ``numbers`` they come from another process."""
         if isinstance(process, SimProcess):
             if numbers:
                 self._journals.on_followed(process, records, numbers)
@@ -284,25 +284,25 @@ class Checkers:
             self._readiness.on_accepted(process)
 
     def on_deferred(self, process: Process, records: Sequence[Record]) -> None:
-        """These records are read from now on, and may be lost (R18)."""
+        """Check deferred records, which can be read, but can still be lost (R18)."""
         for record in records:
             self._durable.on_deferred(process.node, record)
 
     def on_lost(self, process: Process) -> None:
-        """A master lost what waited, and goes on from what is durable; with backups nothing waits."""
+        """Forget a master's deferred records, which are lost; with backups there are none."""
         if isinstance(process, SimMaster):
             self._world.faults_seen["place in the order lost"] += self.truth.mirrors[process.node].waiting_lsns
             self.truth.mirrors[process.node].forget_waiting()
 
     def on_safe(self, node: NodeId, records: Sequence[Record]) -> None:
-        """What no single failure of a process can take from a master any more: durable, at enough backups if it has any."""
+        """Check safe records: durable, and at enough backups if there are any, so that no failure of one process can lose them."""
         self.truth.mirrors[node].forget_waiting()
         for record in records:
             self._durable.on_record(node, record)
             self._transactions.on_record(node, record)
 
     def on_message(self, process: Process, outgoing: Outgoing) -> None:
-        """A message leaves its sender."""
+        """Check a message that leaves its sender."""
         kind = type(outgoing.message)
         if kind in BETWEEN_PROCESSES and isinstance(process, SimProcess):
             self._journals.on_message(process, outgoing)
@@ -320,47 +320,47 @@ class Checkers:
     # ---- processes of masters with backups
 
     def on_process_start(self, process: SimProcess) -> None:
-        """A process begins from its journal."""
+        """Check the start of a process from its journal."""
         self._journals.on_start(process)
 
     def on_role(self, process: SimProcess, view: int, *, is_primary: bool) -> None:
-        """A process became something else."""
+        """Count a change of role."""
         self._world.faults_seen["process became primary" if is_primary else "process stood down"] += 1
         del process, view
 
     def on_promise(self, process: Process, view: int) -> None:
-        """A process promised to a view."""
+        """Check a promise of a process to a view."""
         if isinstance(process, SimProcess):
             self._journals.on_promise(process, view)
 
     def on_journal_loaded(self, process: SimProcess) -> None:
-        """A process replaced its journal by a snapshot."""
+        """Check a journal that was replaced by a snapshot."""
         self._journals.on_loaded(process)
 
     def on_process_emptied(self, process: SimProcess) -> None:
-        """A process lost its directory."""
+        """Note that a process lost its directory."""
         self._journals.on_emptied(process)
 
     def may_be_emptied(self, process: SimProcess) -> bool:
-        """Whether a process may lose its directory without harm."""
+        """Tell whether a process can lose its directory without harm."""
         return self._journals.may_be_emptied(process)
 
     def after_process_turn(self, process: SimProcess) -> None:
-        """What a process may not be after a turn."""
+        """Check the state of a process after a turn."""
         if process.master is not None:
             self._within_bounds(process.master)
             self._journals.after_turn(process)
 
     def missing_at_backups(self) -> str:
-        """What keeps some master from being whole; empty when nothing does."""
+        """Return why a master with backups is not complete; empty when all are."""
         return self._journals.what_is_missing()
 
     def on_tx_reply(self, node: NodeId, step: Step | None, reply: TxReply) -> None:
-        """A client gets the answer to a step of its transaction."""
+        """Check the answer to a step of a client's transaction."""
         self._transactions.on_reply(node, step, reply)
 
     def on_outcome(self, node: NodeId, txid: TxId, answer: dict[str, Any] | None) -> None:
-        """A client is told what became of a transaction."""
+        """Check the outcome that a client gets."""
         self._transactions.on_outcome(node, txid, answer)
 
     def _on_executed(self, sender: NodeId, to: NodeId, report: Executed) -> None:
@@ -368,67 +368,67 @@ class Checkers:
         self._copies.on_executed(sender, to, report)
 
     def on_taken(self, node: NodeId, envelopes: Sequence[Envelope]) -> None:
-        """A master takes messages in."""
+        """Check messages that a master takes in."""
         self._readiness.on_taken(node, self._world.master(node).runner.core, envelopes)
         for envelope in envelopes:
             if isinstance(envelope.message, EpochReport):
                 self._messages.on_report_taken(node, envelope.sender, envelope.message)
 
     def on_reply(self, node: NodeId, reply: Reply) -> None:
-        """A client gets its answer."""
+        """Check the answer to a client."""
         master = self._world.master(node)
         if reply.status == REFUSED and isinstance(master, SimMaster):
             self._readiness.on_refused(master, reply)
         self._replies.on_reply(node, reply)
 
     def on_decision(self, node: NodeId, decision: Decision) -> None:
-        """A worker hands something to its store."""
+        """Check a decision that a worker gives to its store."""
         self._copies.on_decision(node, decision)
         self._workers.on_decision(node, decision)
 
     def on_store(self, node: NodeId, copy: SimCopy, answer: StoreDone | StoreFailed) -> None:
-        """A store did what it was told."""
+        """Check a finished decision of a store."""
         self._workers.on_store(node, copy, answer)
 
     def on_copy(self, node: NodeId, copy: SimCopy, decision: Decision) -> None:
-        """Something was done with a copy as a whole."""
+        """Check a finished decision about a whole copy."""
         self._copies.on_copy(node, copy, decision)
 
     def on_loaded(self, process: SimWorker, copy: SimCopy) -> None:
-        """A worker replaced its copy by a snapshot."""
+        """Check a copy that was replaced by a snapshot."""
         self._copies.on_loaded(process, copy)
 
     def on_worker_start(self, node: NodeId, copy: SimCopy) -> None:
-        """A worker begins from its copy."""
+        """Check the start of a worker from its copy."""
         self._copies.on_start(node, copy)
 
     def on_detected(self, node: NodeId) -> None:
-        """A worker is told that its copy is damaged."""
+        """Check a report that a worker's copy is damaged."""
         self._copies.on_detected(node)
 
     def after_worker_turn(self, worker: SimWorker, taken: Sequence[Envelope]) -> None:
-        """What a worker may not be after a turn."""
+        """Check the state of a worker after a turn."""
         mine = worker.config.master
         self._copies.after_turn(worker, [envelope.message for envelope in taken if envelope.sender == mine])
 
     def on_wipe(self, node: NodeId) -> None:
-        """A master lost its data directory."""
+        """Note that a master lost its data directory."""
         self.truth.wipe(node)
 
     def on_emptied(self, node: NodeId) -> None:
-        """A worker lost its data."""
+        """Note that a worker lost its data."""
         self.truth.lost_lsn = max(self.truth.lost_lsn, self.truth.applied[node])
         self.truth.applied[node] = 0
         self._copies.on_lost(node)
 
     def after_turn(self, master: SimMaster) -> None:
-        """What a master may not be after a turn."""
+        """Check the state of a master after a turn."""
         self._within_bounds(master.runner)
 
     def _within_bounds(self, runner: MasterRunner) -> None:
-        """S9: what a master keeps in memory is bounded by its windows."""
+        """S9: the memory of a master is bounded by its windows."""
         if runner.turns % MEMORY_TURNS or runner.failure:
-            return  # A core that could not write is thrown away.
+            return  # A core that could not write is discarded.
         core, config = runner.core, runner.config
         node = config.sync.node
         for name, worker in core.site.workers.items():
@@ -449,18 +449,18 @@ class Checkers:
         own = sync.own.count - sync.own.used
         check(own <= config.sync.queue_window, "S9", "stamped ahead of what is added", node=node, ahead=own)
         if runner.primary is None:
-            # A primary without enough backups answers before those who wait are forgotten, at their deadline.
+            # A primary without enough backups answers before its waiting clients reach their deadlines and are forgotten.
             waiting = self._clients.open_count + self._tx_clients.open_count
             check(len(core.waiters) <= waiting, "S9", "tickets", node=node)
 
     def look_in_full(self, steps: int) -> None:
-        """Check everything in full now and then, the more seldom the more there is."""
+        """Check everything in full at intervals, which grow with the queue."""
         if steps >= self._full_at:
             self.in_full()
             self._full_at = steps + max(FULL_STEPS, self.truth.lsn)
 
     def in_full(self) -> None:
-        """S1, S3 and S8 in full: every journal against the canon."""
+        """S1, S3 and S8 in full: compare every journal with the canon."""
         for master in self._world.masters:
             if isinstance(master, SimMaster):
                 if not master.is_wiped:
@@ -473,7 +473,7 @@ class Checkers:
     # ---- the end
 
     def at_the_end(self) -> None:
-        """Everything in full: S4, S7, S10, one answer for each ticket."""
+        """Check everything in full: S4, S7, S10, one answer for each ticket."""
         truth = self.truth
         current = self._members.masters
         lost = {m.node for m in self._world.masters if m.is_wiped or m.node not in current}

@@ -1,12 +1,12 @@
-"""Checks of copies: what is loaded and given away, what is confirmed, and that a bad copy is of no use to anybody.
+"""Checks of copies: loads, snapshots, confirmations, and that no node uses a damaged copy.
 
-The letters are those of brokerha/replication/PROTOCOL.md:
+The letters are from brokerha/replication/PROTOCOL.md:
 
-    F3   a worker in LOAD or IDLE takes no records, and who is told to stop stops
-    F4   what a worker confirmed never moves backwards within a journal name; a new copy has a new name
+    F3   a worker in LOAD or IDLE takes no records, and a worker that is told to stop stops
+    F4   a confirmed LSN never decreases within a journal name; a new copy has a new name
     F5   the window of chunks in flight is bounded
-    F7   a copy known to be damaged is neither read, nor written, nor given away
-    F9   the old copy is there until the new one is open, and that is the content at its LSN
+    F7   a copy known to be damaged is not read, written, or given away
+    F9   the old copy stays until the new one is open, and the new one is the content at its LSN
     F12  a good copy is not replaced
 """
 
@@ -40,32 +40,32 @@ FOLLOWS = ("basic", "request")
 
 
 class CopyChecks:
-    """What becomes of the copies of all workers."""
+    """The history of all workers' copies."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
         self._journals: dict[NodeId, str] = {}
-        """Name of each worker's present copy."""
+        """Name of each worker's current copy."""
         self._names: set[str] = set()
-        """All names that there ever were."""
+        """All names ever used."""
         self._confirmed: dict[tuple[NodeId, str], Lsn] = {}
         """By worker and journal name."""
         self._follows: dict[NodeId, str] = {}
-        """What each worker last said that it does."""
+        """The activity that each worker last reported."""
         self._asked: dict[NodeId, tuple[str, set[int]]] = {}
-        """By follower: the snapshot, and chunks that were asked for and are not written yet."""
+        """By follower: the snapshot, and its requested chunks that are not written yet."""
         self._opening: set[NodeId] = set()
         self._writing: dict[NodeId, Lsn] = {}
-        """Last LSN of what each worker was about to write last."""
+        """Last LSN of each worker's latest started write."""
         self.detected: set[NodeId] = set()
-        """Workers whose present copy was found to be damaged."""
+        """Workers whose current copy was found to be damaged."""
         self._condemned: set[NodeId] = set()
-        """Those of them that have written it down."""
+        """Those workers that have recorded the damage."""
 
     # ---- at the worker
 
     def on_start(self, node: NodeId, copy: SimCopy) -> None:
-        """A restart finds the copy that was there."""
+        """Check that a restart finds the earlier copy."""
         known = self._journals.setdefault(node, copy.journal)
         self._names.add(copy.journal)
         lsn, last_lsn = self._truth.applied[node], self._writing.pop(node, 0)
@@ -74,36 +74,36 @@ class CopyChecks:
         is_right = lsn <= found.lsn <= max(lsn, last_lsn)
         check(is_right, "S3", "a restart finds what was committed", node=node, found=found.lsn, lsn=lsn, last=last_lsn)
         if found.lsn > lsn:
-            # The process died between the commit and its end.
+            # The process died between the commit and its report.
             is_right = self._is_content(found.lsn, found.fingerprint)
             check(is_right, "S3", "a restart finds the content at its LSN", node=node, lsn=found.lsn)
             self._truth.set_applied(node, found.lsn)
         if node not in self._condemned:
-            # It died before it could write that down: scrub has to find the damage once more.
+            # It died before it could record the damage, so scrub must find it again.
             self.detected.discard(node)
         self._follows[node] = "idle"
         self._asked.pop(node, None)
         self._opening.discard(node)
 
     def on_lost(self, node: NodeId) -> None:
-        """The copy is gone."""
+        """Note that the copy is gone."""
         self._journals.pop(node, None)
         self._trusted(node)
 
     def _trusted(self, node: NodeId) -> None:
-        """Nothing is known against the present copy."""
+        """Clear the suspicion against the current copy."""
         self.detected.discard(node)
         self._condemned.discard(node)
 
     def on_detected(self, node: NodeId) -> None:
-        """Somebody told the worker that its copy is damaged: a fault, or a copy that came from one, did that."""
+        """Check a report of damage: only a fault, or a copy from a faulty source, explains it."""
         process = self._truth.world.processes[node]
         is_explained = isinstance(process, SimWorker) and process.is_damaged
         check(is_explained, "S7", "only faults damage data", node=node)
         self.detected.add(node)
 
     def on_decision(self, node: NodeId, decision: Decision) -> None:
-        """A worker has something done."""
+        """Check a worker's decision."""
         if isinstance(decision, ExecuteBatch | ApplyBatch):
             follows = self._follows.get(node)
             check(follows in FOLLOWS, "F3", "only a follower takes records", node=node, follows=follows)
@@ -111,11 +111,11 @@ class CopyChecks:
             check(node not in self.detected, "F7", "a damaged copy is not written", node=node)
             self._writing[node] = decision.first_lsn + len(decision.items) - 1
         elif isinstance(decision, OpenLoad):
-            # Until then the old copy is untouched: who is told to stop in the middle of a load, and then to follow, writes it.
+            # Until then the old copy is unchanged: after an interrupted load, a worker can follow again and write to it.
             self._opening.add(node)
 
     def on_copy(self, node: NodeId, copy: SimCopy, decision: Decision) -> None:
-        """Something was done beside the store; only opening a load replaces the copy."""
+        """Check a decision beside the store; only the opening of a load replaces the copy."""
         if isinstance(decision, KeepChunk) and node in self._asked:
             self._asked[node][1].discard(decision.number)
         if isinstance(decision, Condemn) and decision.journal == copy.journal:
@@ -126,7 +126,7 @@ class CopyChecks:
         check(is_there, "F9", "the old copy is there until the new one is open", node=node, after=type(decision).__name__)
 
     def on_loaded(self, process: SimWorker, copy: SimCopy) -> None:
-        """A worker replaced its copy: the new one is the content at its LSN, whatever the old one was."""
+        """Check a new copy: it is the content at its LSN, whatever the old one was."""
         truth, node, applied = self._truth, process.node, copy.applied()
         is_right = self._is_content(applied.lsn, applied.fingerprint)
         check(is_right, "F9", "a snapshot is the content at its LSN", node=node, lsn=applied.lsn)
@@ -136,13 +136,13 @@ class CopyChecks:
         self._opening.discard(node)
         self._trusted(node)
         truth.set_applied(node, applied.lsn)
-        # A source may not know yet that its data is damaged; what is loaded is then found by its scrub.
+        # A source can be damaged without knowing it; then scrub must find the damage in the loaded copy.
         process.is_damaged = copy.recompute() != applied
         is_explained = not process.is_damaged or truth.world.faults_seen["worker damaged"] > 0
         check(is_explained, "F9", "what was loaded is what was given", node=node, lsn=applied.lsn)
 
     def after_turn(self, process: SimWorker, taken: list[Message]) -> None:
-        """A damaged copy is not read; who was told to stop has stopped."""
+        """Check that a damaged copy is not read, and that a worker obeys an order to stop."""
         core, node = process.runner.core, process.node
         check(node not in self.detected or not core.may_be_read, "F7", "a damaged copy is not read", node=node)
         orders = [message for message in taken if isinstance(message, Coin | Idle | LoadFrom)]
@@ -153,14 +153,14 @@ class CopyChecks:
     # ---- on the wire
 
     def on_progress(self, sender: NodeId, _to: NodeId, progress: Progress) -> None:
-        """A worker says where it stands."""
+        """Check a worker's report of its position."""
         self._follows[sender] = progress.follows
         if progress.trouble and progress.follows in FOLLOWS:
             check(False, "F7", "a copy in trouble does not follow", node=sender, trouble=progress.trouble)
         self._confirms(sender, progress.journal, progress.applied_lsn)
 
     def on_executed(self, sender: NodeId, _to: NodeId, report: Executed) -> None:
-        """A worker reports results."""
+        """Check the confirmation in a report of results."""
         self._confirms(sender, report.journal, report.applied_lsn)
 
     def _confirms(self, node: NodeId, journal: str, lsn: Lsn) -> None:
@@ -172,11 +172,11 @@ class CopyChecks:
         self._confirmed[node, journal] = lsn
 
     def confirmed(self, node: NodeId, journal: str) -> Lsn:
-        """What a worker confirmed under a name."""
+        """Return the LSN that a worker confirmed under a name."""
         return self._confirmed.get((node, journal), 0)
 
     def on_offered(self, sender: NodeId, _to: NodeId, offer: SnapshotOffered) -> None:
-        """A source offers a snapshot."""
+        """Check a snapshot that a source offers."""
         if not offer.snapshot:
             return
         check(sender not in self.detected, "F7", "a damaged copy is not given away", node=sender)
@@ -184,17 +184,17 @@ class CopyChecks:
         check(is_right, "F9", "a snapshot is of one LSN", node=sender, lsn=offer.lsn)
 
     def _is_content(self, lsn: Lsn, fingerprint: str) -> bool:
-        """Whether this is the fingerprint of the right content at an LSN."""
+        """Tell whether this is the fingerprint of the right content at an LSN."""
         truth = self._truth
         return truth.may_differ or (lsn <= truth.lsn and fingerprint == truth.model.fingerprints[lsn])
 
     def on_chunk(self, sender: NodeId, _to: NodeId, chunk: Chunk) -> None:
-        """A source gives a part of its copy."""
+        """Check a chunk from a source."""
         is_given = bool(chunk.data) and sender in self.detected
         check(not is_given, "F7", "a damaged copy is not given away", node=sender, snapshot=chunk.snapshot)
 
     def on_wanted(self, sender: NodeId, _to: NodeId, wanted: ChunksWanted) -> None:
-        """A follower asks for chunks."""
+        """Check a follower's request for chunks."""
         snapshot, numbers = self._asked.get(sender, ("", set()))
         if snapshot != wanted.snapshot:
             numbers = set()
@@ -204,14 +204,14 @@ class CopyChecks:
         check(len(numbers) <= window, "F5", "chunks in flight are bounded", node=sender, asked=len(numbers))
 
     def on_load_from(self, sender: NodeId, to: NodeId, order: LoadFrom) -> None:
-        """A master has a copy replaced."""
+        """Check a master's order to replace a copy."""
         world = self._truth.world
         anchor = world.anchor
         master = world.master(sender)
-        # A master that has just started may meet old messages of the worker before it knows better.
+        # A master that has just started can receive old messages of the worker first.
         is_settling = master.runner.core.site.is_settling(master.clock.now().mono_ms)
         is_good = anchor is not None and to == anchor.node and not master.is_wiped and not is_settling
-        # Nor can one follow that its master has left behind with a state.
+        # A copy with an LSN below the master's adopted state cannot follow either.
         is_good = is_good and self._truth.applied[to] >= self._truth.mirrors[sender].state_lsn
         check(not is_good or self._truth.may_differ, "F12", "a good copy is not replaced", to=to, reason=order.reason)
         check(to not in order.sources, "F12", "nobody loads from itself", to=to, sources=order.sources)

@@ -1,6 +1,6 @@
-"""Checks of what becomes durable at a master: order, agreement, acknowledgement, clocks.
+"""Checks of durable records of a master: order, agreement, acknowledgement, clocks.
 
-Each record is held against the canon and against the mirror of its master, and then taken over into both.
+Each record is compared with the canon and with the mirror of its master, and then added to both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DurableChecks:
         self._tx_clients = tx_clients
 
     def on_record(self, node: NodeId, record: Record) -> None:
-        """One record is durable at a master."""
+        """Check one durable record of a master."""
         mirror = self._truth.mirrors[node]
         match record:
             case Appended():
@@ -72,7 +72,7 @@ class DurableChecks:
                 self._others(mirror, record)
 
     def on_deferred(self, node: NodeId, record: Record) -> None:
-        """R18: a place in the order that counts from now on, or a result, which is not durable yet."""
+        """R18: check a place in the order or a result that counts from now on, but is not durable yet."""
         mirror = self._truth.mirrors[node]
         if mirror.waiting_since_us is None:
             mirror.waiting_since_us = self._truth.world.now_us
@@ -117,11 +117,11 @@ class DurableChecks:
         check(record.start == count, "S8", "a stream has no gap", node=node, origin=origin, start=record.start)
         mirror.counts[origin] = count + len(record.entries)
         if node == origin and node in truth.before_wipe:
-            return  # Whatever a node without its disk stamps: that nobody else takes it is checked there.
+            return  # Another check finds other masters that take entries of a node without its disk.
         stream = truth.streams[origin]
         for number, entry in enumerate(record.entries, count):
             if (origin, number, entry) in truth.lost_entries:
-                continue  # Of a disk that is lost; two that are away may still have it.
+                continue  # An entry of a lost disk; two absent masters can still have it.
             if node == origin and number >= len(stream):
                 self._stamped(node, mirror, number, entry)
                 stream.append(entry)
@@ -159,7 +159,7 @@ class DurableChecks:
             check((entry[2], entry[1]) in mirror.bodies, "S8", "added with its body", node=node, entry=entry)
 
     def _extends(self, node: NodeId, entry: tuple[int, str, str]) -> None:
-        """A master is the first one to add an entry: here it is decided for all."""
+        """Check an entry that a master adds first, which decides its place for all."""
         truth = self._truth
         timestamp, txid, origin = entry
         check(txid not in truth.lsn_of, "S2", "each transaction id once", node=node, txid=txid)
@@ -176,7 +176,7 @@ class DurableChecks:
         check(timestamp >= before, "S5", "timestamps never go back", node=node, entry=entry, before=before)
         number = truth.numbers.get((origin, timestamp))
         known = number is not None and truth.streams[origin][number : number + 1] == [(timestamp, txid)]
-        # What was recovered from an older epoch may have got another timestamp.
+        # An entry recovered from an older epoch can have another timestamp now.
         known = known or (place < len(recovered) and (origin, txid) in truth.bodies)
         check(known, "S2", "only what an origin stamped is added", node=node, entry=entry)
         held = truth.holders(entry, number or 0, mirror.epoch_id)
@@ -236,10 +236,10 @@ class DurableChecks:
 
     def _rebased(self, node: NodeId, mirror: Mirror, record: Rebased) -> None:
         right = self._truth.model.fingerprints[record.lsn]
-        # A site that had no worker may have forgotten what it would execute next.
+        # A site without a worker can have trimmed the entry that it would execute next.
         first = max(process.journal.first_lsn() for process in self._truth.world.master(node).processes)
         may_begin = record.lsn <= mirror.executed or mirror.executed + 1 < first <= record.lsn + 1
-        # Or an operator chose a copy, because nobody has the results any more that lead to it.
+        # Or an operator trusted a copy, because no node has the results that lead to it.
         may_begin |= node in self._truth.chosen and not self._has_result(mirror.executed + 1)
         check(may_begin, "S7", "results begin anew where they are known", node=node, lsn=record.lsn)
         is_right = text_of(record.fingerprint) == right or self._truth.may_differ
@@ -248,13 +248,13 @@ class DurableChecks:
         mirror.executed = record.lsn
 
     def _has_result(self, lsn: Lsn) -> bool:
-        """Whether a worker that may give it has the result of an LSN."""
+        """Tell whether a worker that can give it has the result of an LSN."""
         applied = self._truth.applied
         good = [worker for worker in self._truth.world.workers if not worker.is_damaged]
         return any(worker.copy.logged_from() <= lsn <= applied[worker.node] for worker in good)
 
     def _state(self, node: NodeId, mirror: Mirror, record: IdsTaken | StateTaken) -> None:
-        """R16: what a state says is so, and the queue goes on after it when everything up to there is known."""
+        """R16: check that a state is true, and that the queue continues after it only when all entries up to it are known."""
         truth = self._truth
         if isinstance(record, IdsTaken):
             mirror.known.update(txid for txid, _ in record.ids)
@@ -278,7 +278,7 @@ class DurableChecks:
         self.compare_state(node, journal)
 
     def compare_state(self, node: NodeId, journal: Log) -> None:
-        """Hold what a restart would begin from against the mirror."""
+        """Compare the state that a restart finds with the mirror."""
         mirror, state = self._truth.mirrors[node], journal.state()
         was = mirror.told_lsn
         check(state.lsn == was, "S3", "the queue is kept", node=node, found=state.lsn, was=was)
@@ -291,12 +291,12 @@ class DurableChecks:
             check(found == mirror.counts.get(origin, 0), "S3", "streams are kept", node=node, origin=origin)
 
     def compare(self, node: NodeId, journal: Log) -> None:
-        """S1, S3 in full: the whole journal against the canon."""
+        """S1, S3 in full: compare the whole journal with the canon."""
         self.compare_state(node, journal)
         self.compare_log(node, journal)
 
     def compare_log(self, node: NodeId, journal: Log) -> None:
-        """S1, S3 in full, of a journal that may be behind or hold what is not safe yet: what is agreed on is the canon."""
+        """S1, S3 in full, for a journal that can lag or have unsafe records: its agreed entries are those of the canon."""
         truth = self._truth
         first = journal.first_lsn()
         held = journal.ordered(first, max(0, truth.lsn - first + 1))

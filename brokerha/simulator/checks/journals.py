@@ -1,16 +1,16 @@
-"""Checks of masters with backups: who is primary, what the journals of all processes hold, and what counts as safe.
+"""Checks of masters with backups: the primary, the journals of all processes, and the safe records.
 
-Of each master one **line** is kept: who wrote which record under which (view, number), and which of them each process holds. What
-`sync-n` processes hold besides their primary, all of them obeying its view, is **safe**: only then the mirrors of truth.py learn of it,
-so that every check of a message or a reply is one of the promise of sync-N as well. The names are those of
+For each master there is one **line**: the writer of each record by (view, number), and the records that each process holds. A
+record is **safe** when `sync-n` processes besides the primary, all obeying its view, hold it. Only then it enters the mirrors of
+truth.py, so every check of a message or reply also checks the promise of sync-N. The names are those of
 brokerha/replication/PROTOCOL.md, sections 9 and 10, and
 
     P1   one primary for each view, one view at a time begins
-    P2   what is safe is in the journal of every later primary
-    P3   a promise is durable before it is told, kept over restarts, and nobody obeys an older view
+    P2   every later primary has all safe records in its journal
+    P3   a promise is durable before it is told, survives restarts, and no process obeys an older view
     P5   at the end there is one primary, and all backups are ready
     J1   equal (view, number), equal records, bodies included
-    J2   a journal ends with whole turns: never the decision without what it decides
+    J2   a journal ends with whole turns: never a decision without its prepare record
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PATIENCE_US = 2_000
 
 @dataclass(slots=True)
 class Line:
-    """The journal of one master, as all its processes together hold it."""
+    """The journal of one master, as held by all its processes together."""
 
     group: SimGroup
     written: dict[tuple[int, int], Record] = field(default_factory=dict)
@@ -42,36 +42,36 @@ class Line:
     views: dict[int, NodeId] = field(default_factory=dict)
     """Views that were started, with their primaries."""
     safe: list[int] = field(default_factory=list)
-    """View of each record that is safe; its number is its place, from 1."""
+    """View of each safe record; its number is its position, from 1."""
     acknowledged: dict[int, dict[NodeId, int]] = field(default_factory=dict)
-    """By view and process: how much of its primary's journal a process that obeyed it had."""
+    """By view and process: length of the primary's journal at an obeying process."""
     held: dict[NodeId, list[int]] = field(default_factory=dict)
     """View of each record that a process holds."""
     promised: dict[NodeId, int] = field(default_factory=dict)
     asked: dict[TxId, tuple[TxPrepared, int, int]] = field(default_factory=dict)
-    """Prepare records, when they were written, and in which incarnation: one that was built again finds them in its journal."""
+    """Prepare records, with time and incarnation of their writing: a rebuilt primary finds them in its journal."""
     parted: dict[TxId, set[NodeId]] = field(default_factory=dict)
-    """Of each prepare record, participants that were not ready at some moment since: they count as lost."""
+    """By prepare record: participants that were not ready at some moment since then; they count as lost."""
     began_us: int = 0
     """When the last view began."""
     halves: dict[NodeId, set[TxId]] = field(default_factory=dict)
-    """Decisions that a process holds without what they decide."""
+    """Decisions that a process holds without the decided transaction."""
     prepared: dict[NodeId, set[TxId]] = field(default_factory=dict)
     """Transactions whose prepare record a process holds, or held."""
 
     @property
     def view(self) -> int:
-        """The view that acts: the highest one that was started."""
+        """The acting view: the highest one that was started."""
         return max(self.views, default=0)
 
     @property
     def needed(self) -> int:
-        """Processes that have to hold what is safe."""
+        """Number of processes that must hold a safe record."""
         return self.group.sync_n + 1
 
 
 class JournalChecks:
-    """Every master with backups of a world."""
+    """Every master with backups in a world."""
 
     def __init__(self, truth: Truth, on_safe: Callable[[NodeId, Sequence[Record]], None]) -> None:
         self._truth = truth
@@ -90,13 +90,13 @@ class JournalChecks:
         )
 
     def line_of(self, process: SimProcess) -> Line:
-        """The line of the master that a process belongs to."""
+        """Return the line of a process's master."""
         return self._lines[process.group.node]
 
     # ---- records
 
     def on_appended(self, process: SimProcess, records: Sequence[Record]) -> None:
-        """A primary wrote a turn."""
+        """Check a turn that a primary wrote."""
         line, node = self.line_of(process), process.node
         held = line.held[node]
         for record in records:
@@ -115,7 +115,7 @@ class JournalChecks:
         self._settle(line, node, records)
 
     def _on_decision(self, line: Line, process: SimProcess, txid: TxId) -> None:
-        """A primary commits: every participant that is not lost has it prepared, and so have enough others."""
+        """Check a primary's commit: every participant that is not lost has it prepared, and so have enough others."""
         asked, asked_us, incarnation = line.asked.get(txid, (None, 0, 0))
         runner = process.runner.master
         if asked is None or not asked.participants or runner is None or runner.primary is None:
@@ -131,7 +131,7 @@ class JournalChecks:
               lacking=sorted(ready))  # fmt: skip
 
     def after_turn(self, process: SimProcess) -> None:
-        """What is prepared keeps its locks, whichever process is primary."""
+        """Check that prepared transactions keep their locks, whichever process is primary."""
         runner = process.runner.master
         if runner is None or runner.failure:
             return
@@ -161,11 +161,11 @@ class JournalChecks:
         line.began_us = self._truth.world.now_us
 
     def on_followed(self, process: SimProcess, records: Sequence[Record], numbers: Sequence[int]) -> None:
-        """A backup wrote what its primary sent."""
+        """Check records that a backup wrote after its primary."""
         line, node = self.line_of(process), process.node
         held = line.held[node]
         for number, record in zip(numbers, records, strict=True):
-            # What the primary does not have any more leaves a gap.
+            # Records that the primary no longer has leave a gap.
             held.extend([held[-1] if held else 0] * (number - 1 - len(held)))
             view = record.view if isinstance(record, ViewStarted) else (held[-1] if held else 0)
             held.append(view)
@@ -187,7 +187,7 @@ class JournalChecks:
         self._look_for_safe(line, node)
 
     def _look_for_safe(self, line: Line, node: NodeId) -> None:
-        """What a process wrote may be safe now, in a view that it obeys."""
+        """Find records that became safe by a write of a process, in a view that it obeys."""
         for view, primary in line.views.items():
             whole = line.held[primary]
             if view < line.promised[node] or not whole or whole[-1] != view:
@@ -195,7 +195,7 @@ class JournalChecks:
             acknowledged = line.acknowledged.setdefault(view, dict.fromkeys(line.held, 0))
             acknowledged[node] = max(acknowledged[node], _common(line.held[node], whole))
             safe = sorted(acknowledged.values(), reverse=True)[line.needed - 1]
-            # What is older than the view counts only together with its beginning.
+            # Records older than the view count only together with its beginning.
             if safe > len(line.safe) and whole[safe - 1] == view:
                 self._is_safe(line, whole[:safe])
 
@@ -208,7 +208,7 @@ class JournalChecks:
         self._on_safe(line.group.node, records)
 
     def holds_safe_only(self, process: SimProcess) -> bool:
-        """Whether nothing in the journal of a process may be given up yet."""
+        """Tell whether all records in the journal of a process are safe."""
         line = self.line_of(process)
         held = line.held[process.node]
         return held == line.safe[: len(held)]
@@ -216,7 +216,7 @@ class JournalChecks:
     # ---- processes
 
     def on_start(self, process: SimProcess) -> None:
-        """A process finds what was durable."""
+        """Check that a process finds its durable state."""
         line, state = self.line_of(process), process.journal.state()
         promised = line.promised[process.node]
         check(state.promised_view == promised, "P3", "a promise outlives its process", node=process.node,
@@ -225,13 +225,13 @@ class JournalChecks:
         check(state.last_number == held, "J1", "records are kept", node=process.node, found=state.last_number, held=held)
 
     def on_promise(self, process: SimProcess, view: int) -> None:
-        """A process promised to a view."""
+        """Check a promise of a process to a view."""
         promised = self.line_of(process).promised
         check(view > promised[process.node], "P3", "promises grow", node=process.node, view=view)
         promised[process.node] = view
 
     def on_loaded(self, process: SimProcess) -> None:
-        """A process replaced its journal: every record of it is what a primary wrote there."""
+        """Check a replaced journal: a primary wrote every record of it at this place."""
         line, state = self.line_of(process), process.journal.state()
         held: list[int] = []
         bounds = [*state.views, (0, state.last_number + 1)]
@@ -250,13 +250,13 @@ class JournalChecks:
         self._look_for_safe(line, process.node)
 
     def on_emptied(self, process: SimProcess) -> None:
-        """A process lost its directory."""
+        """Note that a process lost its directory."""
         line = self.line_of(process)
         line.held[process.node], line.promised[process.node] = [], 0
         line.halves[process.node].clear()
 
     def may_be_emptied(self, process: SimProcess) -> bool:
-        """Whether nothing that is safe, and no promise that counts, is lost with this directory: others hold it all."""
+        """Tell whether losing this directory loses no safe record and no valid promise, because others hold all."""
         line = self.line_of(process)
         others = [name for name in line.held if name != process.node]
         is_quiet = all(promised <= line.view for promised in line.promised.values()) and bool(line.safe)
@@ -266,7 +266,7 @@ class JournalChecks:
     # ---- messages
 
     def on_message(self, process: SimProcess, outgoing: Outgoing) -> None:
-        """One process tells another one of its master something."""
+        """Check a message of a process to another one of its master."""
         message, node, line = outgoing.message, process.node, self.line_of(process)
         promised = line.promised[node]
         match message:
@@ -291,7 +291,7 @@ class JournalChecks:
     # ---- the end
 
     def what_is_missing(self) -> str:
-        """What keeps some master from being whole; empty when nothing does."""
+        """Return why a master is not complete; empty when all are."""
         for line in self._lines.values():
             group = line.group
             if len(group.acting) != 1:
@@ -309,14 +309,14 @@ class JournalChecks:
         return ""
 
     def at_the_end(self) -> None:
-        """J1, P5: every journal is that of the primary."""
+        """J1, P5: check that every journal equals that of the primary."""
         for line in self._lines.values():
             for node, held in line.held.items():
                 check(held == line.safe, "J1", "all journals are equal", node=node, held=len(held), safe=len(line.safe))
 
 
 def _common(one: list[int], other: list[int]) -> int:
-    """Length of what two journals have in common: a view has one primary, so it is enough that one number is of one view."""
+    """Return the length of the common beginning: a view has one primary, so one number with equal views is enough."""
     common = min(len(one), len(other))
     while common and one[common - 1] != other[common - 1]:
         common -= 1
@@ -324,6 +324,6 @@ def _common(one: list[int], other: list[int]) -> int:
 
 
 def _incarnation(process: SimProcess) -> int:
-    """Of the core that a process runs as primary; 0 when it runs none."""
+    """Return the incarnation of the core that a process runs as primary; 0 without one."""
     runner = process.runner.master
     return runner.core.sync.incarnation if runner is not None else 0

@@ -1,4 +1,4 @@
-"""Checks of what a message reveals: only what is durable at its sender, and within the windows."""
+"""Checks of messages: only durable facts of the sender, and within the windows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from brokerha.sync.catching_up import TAIL_LIMIT
 
 
 class MessageChecks:
-    """S8, S9 and S11 of messages between masters, S7 of what workers are told."""
+    """S8, S9 and S11 of messages between masters, S7 of messages to workers."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
@@ -20,7 +20,7 @@ class MessageChecks:
         self._groups = frozenset(group.node for group in truth.world.groups)
 
     def on_post(self, sender: NodeId, _to: NodeId, post: Post) -> None:
-        """A post tells what is durable and promises what is reserved."""
+        """Check that a post tells durable facts, and promises within the reservation."""
         truth = self._truth
         mirror = truth.mirrors[sender]
         row = post.row
@@ -34,7 +34,7 @@ class MessageChecks:
             check(end <= mirror.counts.get(origin, 0), "S8", "lists only what is held", sender=sender, origin=origin)
             check(len(entries) <= window, "S9", "a post carries a window at most", sender=sender, listed=len(entries))
             if origin == sender and sender in truth.before_wipe:
-                continue  # The others have to ignore it.
+                continue  # The other masters must ignore it.
             is_same = list(entries) == truth.streams[origin][start:end]
             check(is_same, "S1", "lists what the origin stamped", sender=sender, origin=origin, start=start)
 
@@ -43,9 +43,9 @@ class MessageChecks:
         mirror = truth.mirrors[sender]
         said, last = (sender, row.journal, row.incarnation, row.number), mirror.posted.get(row.incarnation, 0)
         if row.number == last and truth.rows.get(said) == row:
-            # The same message, to another process of a master whose primary nobody knows.
+            # The same message, to another process of a master whose primary is unknown.
             return
-        # A former primary of a master with backups may speak on for a while; a node that heard the new one does not listen.
+        # A former primary of a master with backups can go on sending for a while; nodes that heard the new one ignore it.
         is_later = row.number > last
         is_later = is_later and (sender in self._groups or row.incarnation >= max(mirror.posted, default=0))
         check(is_later, "S11", "posts are numbered upwards", sender=sender)
@@ -53,7 +53,7 @@ class MessageChecks:
             durable = mirror.counts.get(origin, 0)
             check(count <= durable, "S8", "confirms only what is durable", sender=sender, origin=origin, count=count)
         check(row.lsn <= mirror.lsn, "S8", "tells only of durable LSNs", sender=sender, lsn=row.lsn)
-        # A former primary may speak on in an epoch that is over.
+        # A former primary can go on sending in a former epoch.
         is_joiner = row.epoch == OF_A_JOINER.id and mirror.epoch is None
         is_its = row.epoch == mirror.epoch_id or is_joiner or (sender in self._groups and row.epoch < mirror.epoch_id)
         is_its = is_its and row.promised <= max(mirror.promised_epoch, mirror.epoch_id)
@@ -69,13 +69,13 @@ class MessageChecks:
         mirror.posted[row.incarnation] = row.number
 
     def on_prepare(self, sender: NodeId, _to: NodeId, prepare: EpochPrepare) -> None:
-        """A proposer has promised its own proposal."""
+        """Check that a proposer has promised its own proposal."""
         promised = self._truth.mirrors[sender].promised_epoch
         check(promised >= prepare.epoch, "S12", "a proposal is promised first", sender=sender, epoch=prepare.epoch)
         self._truth.changes[prepare.epoch] = prepare.change
 
     def on_report(self, sender: NodeId, _to: NodeId, report: EpochReport) -> None:
-        """A report is of one that has promised, and tells what is durable."""
+        """Check that a report comes after its promise, and tells durable facts."""
         mirror = self._truth.mirrors[sender]
         promised = mirror.promised_epoch >= report.epoch
         check(promised, "S12", "reports what it promised", sender=sender, epoch=report.epoch)
@@ -92,7 +92,7 @@ class MessageChecks:
             check((origin, txid) in mirror.bodies, "S8", "reports what it has bodies of", sender=sender, txid=txid)
 
     def _is_voter(self, sender: NodeId, report: EpochReport) -> bool:
-        """Whether it is a master, or was one, or is to be one: with its own journal. A master with backups has one of its own kind."""
+        """Tell whether a node is, was, or becomes a master with its own journal; with backups its journal is of another kind."""
         truth, journal = self._truth, report.row.journal
         if sender in self._groups or truth.changes.get(report.epoch) == Change(ADD, sender, journal):
             return True
@@ -101,18 +101,18 @@ class MessageChecks:
         return any(epoch.configuration.journals.get(sender) == journal for epoch in truth.epochs.values())
 
     def on_report_taken(self, node: NodeId, sender: NodeId, report: EpochReport) -> None:
-        """A proposer takes in what a master holds that is to go: all that it had accepted, or it does not go."""
+        """Note a leaving master's entries when the proposer takes its report in: they must not be lost by the change."""
         truth = self._truth
         change = truth.changes.get(report.epoch)
         if change is not None and (change.kind, change.node) == (REMOVE, sender) and report.epoch[1] == node:
             truth.told_by_leaving.setdefault(report.epoch, (sender, truth.accepted_at(report)))
 
     def on_install(self, _sender: NodeId, _to: NodeId, install: EpochInstall) -> None:
-        """An epoch is decided once."""
+        """Check that an epoch is decided once."""
         self._truth.decided(install.epoch)
 
     def on_tail(self, sender: NodeId, _to: NodeId, tail: Tail) -> None:
-        """A tail is the queue."""
+        """Check that a tail is a part of the queue."""
         truth = self._truth
         first = tail.first_lsn
         is_right = list(tail.entries) == truth.canon[first - 1 : first - 1 + len(tail.entries)]
@@ -120,11 +120,11 @@ class MessageChecks:
         check(len(tail.entries) <= TAIL_LIMIT, "S9", "a tail is bounded", sender=sender, entries=len(tail.entries))
 
     def on_join(self, sender: NodeId, _to: NodeId, join: Join) -> None:
-        """What it says of itself is true."""
+        """Check that a joining node tells true facts."""
         self._row(sender, join.row)
 
     def on_bodies(self, sender: NodeId, _to: NodeId, bodies: Bodies) -> None:
-        """Bodies are durable at their sender, and one message is not larger than its limit by more than one body."""
+        """Check that bodies are durable at their sender, and that a message exceeds its limit by at most one body."""
         mirror = self._truth.mirrors[sender]
         for origin, txid, _ in bodies.items:
             check((origin, txid) in mirror.bodies, "S8", "sends only durable bodies", sender=sender, txid=txid)
@@ -133,11 +133,11 @@ class MessageChecks:
         check(size <= limit or len(bodies.items) == 1, "S9", "a message of bodies is bounded", sender=sender, size=size)
 
     def on_fetch(self, sender: NodeId, _to: NodeId, fetch: Fetch) -> None:
-        """A request is bounded."""
+        """Check that a request is bounded."""
         check(len(fetch.wanted) <= FETCH_LIMIT, "S9", "a request is bounded", sender=sender, wanted=len(fetch.wanted))
 
     def on_execute(self, sender: NodeId, to: NodeId, execute: Execute) -> None:
-        """Workers get only what may be told of the synchronised queue (R7)."""
+        """Check that workers get only entries of the synchronised queue that can be told (R7)."""
         truth = self._truth
         last = execute.first_lsn + len(execute.items) - 1
         told = truth.mirrors[sender].told_lsn
@@ -150,16 +150,16 @@ class MessageChecks:
         check(len(execute.items) <= limit, "S9", "a message to a worker is bounded", sender=sender)
 
     def on_apply(self, sender: NodeId, to: NodeId, apply: Apply) -> None:
-        """Other workers get effects that the master has taken in."""
+        """Check that other workers get effects that the master has taken in."""
         truth = self._truth
         last = apply.first_lsn + len(apply.items) - 1
         told = truth.mirrors[sender].told_executed if sender in truth.mirrors else truth.reached[sender]
-        # An empty one asks where a worker stands, and may count a result that is about to be written.
+        # An empty one asks for a worker's position, and can count a result that is about to be written.
         is_told = last <= told or not apply.items
         check(is_told, "S7", "sends only effects that it has taken in", sender=sender, to=to, last=last, told=told)
         for lsn, line in enumerate(apply.items, apply.first_lsn):
             if lsn == len(truth.results) + 1:
-                # What a copy executed before its process died, and could not report.
+                # A copy executed it before its process died, without a report.
                 truth.results.append((line[2], line[3], line[4], line[5]))
             is_right = truth.may_differ or tuple(line[2:]) == truth.results[lsn - 1]
             check(is_right, "S7", "sends the right effect", sender=sender, lsn=lsn)

@@ -1,12 +1,12 @@
-"""What the content must be at each LSN: the fold of the synchronised queue, written a second time as simply as can be.
+"""The right content at each LSN, computed from the synchronised queue by a second, very simple implementation.
 
-It shares with the stores only the digests of single items, how the value of a prepared branch is written, and the book of what is staged. A write that the clients of the simulator make is made of: keys put
-or deleted, quads added to the repository ``main``, messages published and accepted, and what it expects of keys; one
-that adds a quad to a repository that does not exist, accepts what is not there, or expects in vain is rejected. So is one that
-changes what a prepared branch reads or writes; the commit of a branch is never rejected.
+It shares with the stores only the digests of single items, the format of a prepared branch's value, and the book of staged parts.
+Writes of the simulator's clients consist of keys put or deleted, quads added to the repository ``main``, messages published and
+accepted, and expectations on keys. A write that adds a quad to a missing repository, accepts a missing message, or has a wrong
+expectation is rejected. So is a change of an item that a prepared branch reads or writes; the commit of a branch never is.
 
-**The bank**: tokens that transactions move between two tables and a queue. Each is at one place, whatever happens; so its total is the
-same at every LSN of every copy.
+**The bank**: tokens that transactions move between two tables and a queue. Each token is always at exactly one place, so their
+total is the same at every LSN of every copy.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ from brokerha.stores.tables.queue_change import Counts, Message, order_of
 
 TABLES = ("left", "right")
 CLEAR_ABOVE_QUADS = 1
-"""So few that the repository is emptied in both ways: by naming its quads, and without."""
+"""So few that both ways of emptying a repository occur: with its quads named, and without."""
 QUEUE = "way"
-"""Where tokens may be."""
+"""Places of tokens."""
 
 
 class Model:
@@ -75,18 +75,18 @@ class Model:
         self.published: dict[str, int] = {}
         self.accepted: dict[str, int] = {}
         self.prepared: dict[TxId, list[Checked]] = {}
-        """Operations of the branches that are prepared."""
+        """Operations of the prepared branches."""
         self._values: dict[bytes, list[tuple[Lsn, bytes | None]]] = {}
-        """By key: its values, each with the LSN from which on it holds."""
+        """By key: its values, each with the LSN from which it holds."""
         self._bodies: dict[tuple[str, str], tuple[TxId, Body]] = {}
-        """By queue and message: the large transaction that has its body, and which parts."""
+        """By queue and message: the large transaction with its body, and the parts."""
         self._fingerprint = repository_digest("main")
         self.outcomes: list[str] = [""]
-        """By LSN; LSN 0 is before everything."""
+        """By LSN; LSN 0 is the empty beginning."""
         self.fingerprints: list[str] = [text_of(self._fingerprint)]
 
     def fold(self, txid: TxId, timestamp: Timestamp, body: bytes) -> None:
-        """The transaction at the next LSN."""
+        """Execute the transaction at the next LSN."""
         branch = branches.branch_of(body)
         operations = unpack_operations(body) if branch is None else []
         by = taken_author(operations)
@@ -108,7 +108,7 @@ class Model:
         self.fingerprints.append(text_of(self._fingerprint))
 
     def _on_staged(self, txid: TxId, timestamp: Timestamp, operations: list[Checked], by: list[By]) -> bool:
-        """A part of a large transaction, its commit, or its end; whether it was applied. The book of parts has the rules of stores."""
+        """Execute a part, the commit or the end of a large transaction, by the stores' rules; tell whether it was applied."""
         last = operations[-1]
         book = Parts((key, value) for key, value in self.keys.items() if key.startswith(STAGED))
         try:
@@ -150,10 +150,10 @@ class Model:
         return True
 
     def _disturbs(self, operations: list[Checked], *, is_branch: bool = False) -> bool:
-        """Whether they change what a prepared branch reads or writes; of a branch also whether they read what one writes."""
+        """Tell whether operations change what a prepared branch reads or writes; for a branch also whether they read its writes."""
         if any(isinstance(each, (Update, Clear)) for each in operations):
             held = {quad for kept in self.prepared.values() for kind, _, quad in _items(kept) if kind == "quad"}
-            # A large transaction never names what goes.
+            # A large transaction never names the removed quads.
             is_unnamed = len(self.quads) > CLEAR_ABOVE_QUADS or any(isinstance(each, Clear) for each in operations)
             if held if is_unnamed else held & self.quads:
                 return True
@@ -163,7 +163,7 @@ class Model:
         )
 
     def _net(self, txid: TxId, operations: list[Checked]) -> list[Change]:
-        """What they change, as an effect."""
+        """Return the effect of operations."""
         changes: list[Change] = []
         quads = sorted({_quad(each.text) for each in operations if isinstance(each, Add)} - self.quads)
         if quads:
@@ -199,7 +199,7 @@ class Model:
             case Add():
                 self._add(operation.text)
             case Update() | Clear():
-                # The only update that there is takes everything.
+                # The only kind of update removes all quads.
                 self._fingerprint ^= quads_digest("main", self.quads)
                 self.quads.clear()
             case Publish():
@@ -240,7 +240,7 @@ class Model:
         self._fingerprint ^= message_digest(name, *self.queues[name].pop(wanted))
 
     def _take_body(self, name: TxId, body: Body) -> None:
-        """The rows of a message's body go with it."""
+        """Remove the rows of a message's body."""
         for number in range(body.first, body.last + 1):
             self._put(_part_key(name, number), None)
         if not any(other == name for other, _ in self._bodies.values()):
@@ -254,15 +254,15 @@ class Model:
 
     @property
     def items(self) -> int:
-        """Keys, quads and messages held now."""
+        """Number of current keys, quads and messages."""
         return len(self.keys) + len(self.quads) + sum(map(len, self.queues.values()))
 
     def lsn(self) -> Lsn:
-        """The last LSN folded."""
+        """Return the last executed LSN."""
         return len(self.outcomes) - 1
 
     def held_at(self, expectation: Operation, lsn: Lsn) -> bool:
-        """Whether what a read of a key found was so at an LSN."""
+        """Tell whether the finding of a read of a key was true at an LSN."""
         _, table, key, etag = expectation
         value = next((value for at, value in reversed(self._values.get(_row_key(table, key), ())) if at <= lsn), None)
         return bool(etag == ("" if value is None else etag_of(value)))
@@ -270,13 +270,13 @@ class Model:
     # ---- the bank
 
     def tokens(self) -> list[bytes]:
-        """All tokens, wherever they are."""
+        """Return all tokens, at any place."""
         names = tuple(table.encode() + b"\0" for table in TABLES)
         values = [value for row_key, value in self.keys.items() if row_key.startswith(names)]
         return sorted([*values, *(message.body for _, message in self.queues.get(QUEUE, {}).values())])
 
     def place_of(self, token: bytes) -> tuple[str, str]:
-        """(table, "") or (queue, message id) that has a token; two empty ones when none has."""
+        """Return (table, "") or (queue, message id) of a token; two empty texts without one."""
         for table in TABLES:
             if _row_key(table, token) in self.keys:
                 return table, ""
@@ -287,7 +287,7 @@ class Model:
 
 
 def _items(operations: list[Checked], *, writes: bool = False) -> set[tuple[str, str, Any]]:
-    """Keys, messages and quads that operations are about, or only those that they write."""
+    """Return keys, messages and quads that operations use, or only those that they write."""
     items: set[tuple[str, str, Any]] = set()
     for operation in operations:
         match operation:

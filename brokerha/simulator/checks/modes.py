@@ -1,12 +1,12 @@
-"""What is checked of masters that go on on every side of a split (strategies none, simple, smart), from records alone.
+"""Checks of masters that go on on every side of a split (strategies none, simple, smart), from records alone.
 
-There is no one order while sides are apart, so each master is held against its own queue; one order is demanded once
-everything has come together. Must never demand what only a majority gives: an LSN may change until the sides are one.
+There is no single order while sides are apart, so each master is compared with its own queue; one order is required after
+convergence. Must never require what only a majority gives: an LSN can change until the sides are one.
 
-Checked: a queue has no gap and no transaction twice (S1, S2), begins an epoch where it ends (S1), is as durable as its
-records say (S3), goes back within itself and with growing lineages; epochs grow, and one id is one decision (S12). At the end: one
-epoch, one queue, everything accepted in it once (S4, S10); in simple and smart each copy has what the queue makes, in none nothing that was
-applied before has an effect again (S7). Not checked: copies on the way, results, messages, backups.
+Checked: a queue has no gap and no transaction twice (S1, S2), an epoch begins at its end (S1), it is as durable as its records say
+(S3), and it goes back only within itself and with growing lineages; epochs grow, and one id is one decision (S12). At the end: one
+epoch, one queue with every accepted transaction once (S4, S10). With simple and smart each copy has the content of the queue; with
+none nothing that was applied before takes effect again (S7). Not checked: copies before the end, results, messages, backups.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class ModeCheckers(Checkers):
         self.queues: dict[NodeId, list[Ordered]] = {node: [] for node in self.truth.members}
         self.lineages: dict[NodeId, int] = dict.fromkeys(self.truth.members, 0)
         self._applied: dict[NodeId, dict[Lsn, bool]] = {node: {} for node in self.truth.members}
-        """Whether each LSN of a queue was applied at this site, as far as there is a result."""
+        """Whether each LSN of a queue was applied at this site, if there is a result."""
         self._held: dict[NodeId, set[TxId]] = {node: set() for node in self.truth.members}
-        """What the content of each site holds though its place was given up."""
+        """Given-up transactions that the content of each site still has."""
         self._mode = world.masters[0].config.sync.split_recovery
         self._promised: dict[Lsn, TxId] = {}
-        """What has a place that is never given up: somebody added it there with quorum."""
+        """Transactions with a permanent place: a master added them there with quorum."""
 
     def on_start(self, node: NodeId, journal: Log) -> None:
-        """A master starts: its journal holds what was durable."""
+        """Check that the journal of a starting master has its durable state."""
         state, mirror = journal.state(), self.truth.mirrors[node]
         mirror.journal = state.journal
         check(state.lsn == mirror.lsn, "S3", "the durable queue is kept", node=node, found=state.lsn, was=mirror.lsn)
@@ -64,7 +64,7 @@ class ModeCheckers(Checkers):
         self._compare(node, journal)
 
     def on_safe(self, node: NodeId, records: Sequence[Record]) -> None:
-        """These records are durable."""
+        """Check durable records."""
         for record in records:
             self._on_record(node, record)
 
@@ -102,7 +102,7 @@ class ModeCheckers(Checkers):
         mirror.lsn = len(queue)
 
     def _keep_promises(self, node: NodeId, record: Added) -> None:
-        """What comes to a place that somebody told with quorum is what was told."""
+        """Check that a place that was told with quorum keeps its transaction."""
         epoch = self.truth.mirrors[node].epoch
         is_told = (epoch.mode if epoch is not None and epoch.mode else self._mode) == QUORUM
         for lsn, (_, txid, _) in enumerate(record.entries, record.first_lsn):
@@ -110,7 +110,7 @@ class ModeCheckers(Checkers):
             check(told == txid, "S3", "a place that was told with quorum is kept", node=node, lsn=lsn, told=told, found=txid)
 
     def on_deferred(self, process: Process, records: Sequence[Record]) -> None:
-        """These records are read from now on, and told, and may be lost (R18)."""
+        """Check deferred records, which are read and told, but can be lost (R18)."""
         for record in records:
             if isinstance(record, Added):
                 self._keep_promises(process.node, record)
@@ -142,18 +142,18 @@ class ModeCheckers(Checkers):
         check(held == self.queues[node][first - 1 :], "S3", "the queue is what its records say", node=node)
 
     def on_message(self, process: Process, outgoing: Outgoing) -> None:
-        """A message is sent: posts are counted, as an idle cluster sends few."""
+        """Count posts, because an idle cluster sends few."""
         if isinstance(outgoing.message, Post):
             self.posts[outgoing.sender or process.node, outgoing.to] += 1
 
     def in_full(self) -> None:
-        """Each journal holds the queue that its records make."""
+        """Check that each journal holds the queue of its records."""
         for master in self._world.masters:
             if isinstance(master, SimMaster):
                 self._compare(master.node, master.journal)
 
     def missing_at_masters(self) -> str:
-        """What keeps the masters from one epoch and one queue with everything accepted; empty when nothing does."""
+        """Return why the masters do not have one epoch and one queue with all accepted transactions; empty when they have."""
         queues, mirrors = self.queues, self.truth.mirrors
         first = self.truth.members[0]
         for node in self.truth.members:
@@ -170,7 +170,7 @@ class ModeCheckers(Checkers):
         return f"{behind[0]} has not applied all" if behind else ""
 
     def at_the_end(self) -> None:
-        """All have come together: one queue, and everywhere the content that it makes."""
+        """Check convergence: one queue, and its content everywhere."""
         missing = self.missing_at_masters()
         check(not missing, "S10", "all masters are of one mind", what=missing)
         self.in_full()
@@ -183,7 +183,7 @@ class ModeCheckers(Checkers):
             self._nothing_twice()
 
     def _contents_follow(self) -> None:
-        """Every copy has what executing the queue in its order comes to."""
+        """Check that every copy has the content of the queue, executed in order."""
         model = Model()
         journal = self._world.masters[0].journal
         for timestamp, txid, origin in self.queues[self.truth.members[0]]:
@@ -195,9 +195,9 @@ class ModeCheckers(Checkers):
             check(same, "S7", "a copy has what the queue makes", node=worker.node)
 
     def _nothing_twice(self) -> None:
-        """What a site had applied before it gave up its place has no effect there under the next one.
+        """Check that a transaction that a site had applied has no effect there at its new place.
 
-        Kept here, and not read from the split book, which has bounds; what a site takes from another one it has not applied itself.
+        The record is kept here, because the split book has bounds; effects that a site takes from another one are not its own.
         """
         for master in self._world.masters:
             for txid in sorted(self._held[master.node]):
@@ -207,7 +207,7 @@ class ModeCheckers(Checkers):
 
 
 def _nothing(*_arguments: object, **_named: object) -> None:
-    """What is checked of a world with a majority only."""
+    """Skip a check that needs a majority."""
 
 
 _UNCHECKED: tuple[str, ...] = (

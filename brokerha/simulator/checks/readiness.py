@@ -1,7 +1,7 @@
-"""Checks of what masters make of their workers: the read-only rule, and that a condemned copy does not come back (F13, F8).
+"""Checks of masters' decisions about their workers: the read-only rule, and that a condemned copy does not come back (F13, F8).
 
-A master accepts a write only while enough of its workers are heard and well by their own words, and refuses one for the lack
-of them only when it has too few. What it heard is noted here from the messages that it took in.
+A master accepts a write only while enough of its workers are heard and report themselves well. It refuses one for lack of workers
+only when it has too few. These checks note what it heard, from the messages that it took in.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ TOLERANCE_US = 2_000
 
 @dataclass(slots=True)
 class _Heard:
-    """What a master last took in from a worker."""
+    """The last news of a worker that a master took in."""
 
     at_us: int
     progress: Progress
     life: int
-    """Of the worker then: what has ended since may be known to have ended."""
+    """Life of the worker at that time: its end can be known to the master."""
     earlier: frozenset[str] = frozenset()
-    """Names of the copies that the worker had before."""
+    """Names of the worker's earlier copies."""
 
 
 class ReadinessChecks:
-    """What each master heard, in its present life."""
+    """What each master heard in its current life."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
         self._began: dict[NodeId, tuple[object, int]] = {}
-        """Each master's core, and when it was first seen."""
+        """Core of each master, and when it was first seen."""
         self._seen: dict[NodeId, dict[NodeId, int]] = {}
         """When each worker was first seen among those of its master."""
         self._heard: dict[NodeId, dict[NodeId, _Heard]] = {}
         self._troubled: dict[NodeId, dict[tuple[NodeId, str], object]] = {}
-        """By master: workers with the names of copies that they called bad, and what the master held of them."""
+        """By master: workers with the names of copies that they reported as bad, and the master's record of them."""
 
     def on_taken(self, node: NodeId, core: MasterCore, envelopes: Iterable[Envelope]) -> None:
-        """A master takes these messages in."""
+        """Note messages that a master takes in."""
         now_us = self._truth.world.now_us
         if self._began.get(node, (None, 0))[0] is not core:
             self._began[node] = core, now_us
@@ -67,45 +67,45 @@ class ReadinessChecks:
             elif isinstance(message, Executed) and sender in heard:
                 heard[sender].at_us, heard[sender].life = now_us, self._life(sender)
             elif isinstance(message, Leave) and sender in heard:
-                # Whoever was started again since has not been heard yet.
+                # A process that was started after that has not been heard yet.
                 heard[sender].life = 0
 
     def _life(self, worker: NodeId) -> int:
-        """Which of its processes runs; 0 while none does."""
+        """Return the life of a worker's running process; 0 without one."""
         process = self._truth.world.processes[worker]
         return process.life if process.is_up else 0
 
     def _is_past(self, node: NodeId, before: _Heard, progress: Progress) -> bool:
-        """Whether a message came late: it tells of an earlier copy, or of less, and the worker is heard otherwise."""
+        """Tell whether a message is late: it reports an earlier copy, or a lower LSN, while the worker is alive."""
         world = self._truth.world
         is_alive = world.now_us - before.at_us < world.master(node).config.feed.dead_after_ms * 1000
         is_less = progress.journal == before.progress.journal and progress.applied_lsn < before.progress.applied_lsn
         return is_alive and (is_less or progress.journal in before.earlier)
 
     def on_coin(self, sender: NodeId, to: NodeId, coin: Coin) -> None:
-        """A master tells a worker to follow it."""
+        """Check a master's order to a worker to follow it."""
         heard = self._heard.get(sender, {}).get(to)
         core = self._truth.world.master(sender).runner.core
         if heard is None or coin.forgiven_lsn or not self._is_known(sender, core):
             return
-        # Who was removed and added again is met as if for the first time.
+        # A worker that was removed and added again counts as a new one.
         known = core.site.workers.get(to)
-        # What came late counts at a master as the present if it knows that the worker has ended; nobody tells that here.
+        # A master takes a late message as current if it knows that the worker has ended; these checks do not know that.
         names = {heard.progress.journal, known.journal} if known is not None else ()
         is_bad = known is not None and all(self._troubled[sender].get((to, name)) is known for name in names)
         check(not is_bad, "F8", "a condemned copy does not come back", to=to, name=heard.progress.journal)
 
     def _see(self, node: NodeId, core: MasterCore) -> None:
-        """Who was added lately has as much time to be heard as everybody has after a start."""
+        """Note new workers, which get as much time to be heard as all workers after a start."""
         seen, now_us = self._seen.get(node, {}), self._truth.world.now_us
         self._seen[node] = {worker: seen.get(worker, now_us) for worker in core.site.workers}
 
     def _is_known(self, node: NodeId, core: MasterCore) -> bool:
-        """Whether what was heard is what this core took in: one that was built in this very turn is not known yet."""
+        """Tell whether the news belongs to this core: one that was built in this very turn is not known yet."""
         return self._began.get(node, (None, 0))[0] is core and not self._truth.may_differ
 
     def on_accepted(self, master: SimMaster) -> None:
-        """A master takes a write in: enough of its workers are well, as far as it can know."""
+        """Check an accepted write: enough workers are well, as far as the master can know."""
         node = master.node
         needed = self._needed(master)
         if not needed or not self._is_known(node, master.runner.core):
@@ -126,7 +126,7 @@ class ReadinessChecks:
         check(len(good) >= needed, "F13", "enough workers are in sync to write", node=node, good=good, needed=needed)
 
     def on_refused(self, master: SimMaster, reply: Reply) -> None:
-        """A master takes no writes: too few of its workers are well."""
+        """Check a refusal: too few workers are well."""
         is_about_workers = "workers in sync, writes need" in reply.reason
         if not is_about_workers or not self._is_known(master.node, master.runner.core):
             return

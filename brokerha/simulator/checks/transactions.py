@@ -1,14 +1,14 @@
-"""Checks of transactions: what clients are told against what is safe, and what becomes of each in the queue.
+"""Checks of transactions: answers to clients against the safe state, and the fate of each transaction in the queue.
 
-What clients may rely on; how the rules of brokerha/transactions/PROTOCOL.md come to that is looked at by their own tests.
+These are the guarantees for clients; other tests check how the rules of brokerha/transactions/PROTOCOL.md lead to them.
 
-    T1   prepared is told of what is safe, with exactly the operations of its client
-    T3   what was told to be committed, or prepared, is not rolled back, but by its decider
-    T5   what was told to be rolled back never appears
-    T6   one decision, told alike to everybody who asks
-    T8   what was told to be prepared can be committed, whatever others do; what is over is kept for nobody
+    T1   an answer "prepared" is about a safe record with exactly the client's operations
+    T3   a transaction told as committed or prepared is rolled back only by its decider
+    T5   a transaction told as rolled back never appears
+    T6   one decision, with the same answer to every question
+    T8   a transaction told as prepared can be committed, whatever others do; a transaction that is over is not kept
     T7   the bank: transfers keep the tokens, at every LSN
-    T9   all that an isolated transaction has read was so at one LSN, and, when it takes place, still is: what it writes, or all of it
+    T9   all findings of an isolated transaction were true at one LSN, and at its own place still are: for its writes, or all of them
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from brokerha.simulator.clients.tx_steps import Run, Step
 
 
 class TxChecks:
-    """Every transaction of a world."""
+    """All transactions of a world."""
 
     def __init__(self, truth: Truth, clients: TxClients) -> None:
         self._truth = truth
         self._clients = clients
         self._prepared: set[TxId] = set()
         self._decided: dict[TxId, bool] = {}
-        """Decisions that are safe."""
+        """Safe decisions."""
 
-    # ---- what is safe
+    # ---- safe records
 
     def on_record(self, node: NodeId, record: Record) -> None:
-        """A record is safe."""
+        """Check a safe record."""
         match record:
             case TxPrepared():
                 self._prepared.add(record.txid)
@@ -85,13 +85,13 @@ class TxChecks:
         check(is_rejected, "T5", "what was rolled back does not appear", node=node, txid=txid)
 
     def _can_be_committed(self, node: NodeId, txid: TxId) -> None:
-        """A client that was told that it is prepared can commit it, unless a person ended it."""
+        """Check that a client with the answer "prepared" can commit, unless a person ended the transaction."""
         run = self._clients.by_txid.get(txid)
         if run is not None and run.told_prepared and not run.by_hand:
             check(not self._is_rejected(txid), "T8", "what is prepared can be committed", node=node, txid=txid)
 
     def _is_prepared(self, txid: TxId) -> bool:
-        """Whether a branch is durably closed, and its prepare was judged at its place."""
+        """Tell whether a branch is durably closed, and its prepare was applied at its place."""
         lsn = self._truth.lsn_of.get(prepare_id(txid))
         return txid in self._prepared and lsn is not None and self._truth.model.outcomes[lsn] == APPLIED
 
@@ -99,10 +99,10 @@ class TxChecks:
         tokens = self._truth.model.tokens()
         check(tokens in ([], sorted(self._clients.tokens)), "T7", "transfers keep the tokens", node=node, tokens=tokens)
 
-    # ---- what is told
+    # ---- answers
 
     def on_reply(self, node: NodeId, step: Step | None, reply: TxReply) -> None:
-        """One answer to one step."""
+        """Check the answer to one step."""
         check(step is not None, "T6", "a step is answered once", node=node, reply=reply)
         if step is None:
             return
@@ -137,7 +137,7 @@ class TxChecks:
 
     def _told_committed(self, node: NodeId, run: Run, level: str, reply: TxReply) -> None:
         truth, txid = self._truth, reply.txid
-        # What a person decided is only said to be decided: nobody waited for the probe.
+        # An answer after a decision by hand reports only the decision, without waiting for the probe.
         level = ACCEPTED if reply.answer.get("reason") else level
         is_safe = txid in truth.mirrors[run.master].accepted or txid in truth.lsn_of
         check(is_safe, "T3", "committed is told of what is safe", node=node, txid=txid)
@@ -150,7 +150,7 @@ class TxChecks:
                 check(truth.model.outcomes[lsn] == APPLIED, "T3", "committed is applied", node=node, txid=txid)
 
     def on_outcome(self, node: NodeId, txid: TxId, answer: dict[str, Any] | None) -> None:
-        """Somebody who asked is told."""
+        """Check the answer to a question for an outcome."""
         run = self._clients.by_txid.get(txid)
         if run is None or answer is None:
             return
@@ -169,7 +169,7 @@ class TxChecks:
     # ---- the end
 
     def at_the_end(self) -> None:
-        """T3, T5: what clients know is what happened."""
+        """T3, T5: check that clients' knowledge is true."""
         truth = self._truth
         for run in self._clients.runs:
             lsn = truth.lsn_of.get(run.txid)
@@ -181,7 +181,7 @@ class TxChecks:
             check(is_there or not run.told_committed, "T3", "what was committed is there", txid=run.txid)
 
     def _is_isolated(self, run: Run, lsn: Lsn) -> None:
-        """T9, of one that was applied at an LSN; a branch was judged when it was prepared, and is protected since."""
+        """T9, for a transaction applied at an LSN; a branch was judged at its prepare, and is protected since then."""
         model = self._truth.model
         judged = self._truth.lsn_of.get(prepare_id(run.txid), lsn)
         written = {each[1:3] for each in run.operations if each[0] in {"put", "delete"}}

@@ -1,4 +1,4 @@
-"""What is true in a world: the canon, the streams, and a mirror of what each master holds durably.
+"""The true state of a world: the canon, the streams, and a mirror of each master's durable state.
 
 Kept by the checkers from records alone, in step with the virtual disks.
 """
@@ -17,11 +17,11 @@ from brokerha.sync.streams import FORGET_STEP
 
 
 class Violation(AssertionError):
-    """An invariant does not hold; the text begins with its name."""
+    """A broken invariant; the text begins with its name."""
 
 
 def check(holds: bool, rule: str, what: str, /, **facts: object) -> None:
-    """Raise `Violation` naming the rule unless it holds."""
+    """Raise `Violation` with the name of the rule unless it holds."""
     if not holds:
         known = ", ".join(f"{name}={value!r}" for name, value in sorted(facts.items()))
         raise Violation(f"{rule}: {what}: {known}" if known else f"{rule}: {what}")
@@ -29,61 +29,61 @@ def check(holds: bool, rule: str, what: str, /, **facts: object) -> None:
 
 @dataclass(slots=True)
 class Mirror:
-    """What one master holds durably, as its records say."""
+    """Durable state of one master, by its records."""
 
     journal: str = ""
-    """Name of its journal; empty before it was started."""
+    """Name of its journal; empty before its start."""
     journals: dict[NodeId, str] = field(default_factory=dict)
-    """Journals that it has written down, by node."""
+    """Journals that it has recorded, by node."""
     incarnation: int = 0
     high_water: Timestamp = 0
     counts: dict[NodeId, int] = field(default_factory=dict)
     bodies: set[tuple[NodeId, TxId]] = field(default_factory=set)
     accepted: set[TxId] = field(default_factory=set)
     stamped: set[TxId] = field(default_factory=set)
-    """Own transactions that have a place in this epoch: in the recovered list, or in the own stream."""
+    """Own transactions with a place in this epoch: in the recovered list, or in the own stream."""
     epoch: Epoch | None = None
-    """The last one installed; None in the first."""
+    """The last installed epoch; None in the first."""
     promised_epoch: EpochId = FIRST
     known: set[TxId] = field(default_factory=set)
-    """Transactions that came with states of others."""
+    """Transactions from states of other masters."""
     state_lsn: Lsn = 0
-    """Position of the last state that it took over; no copy below it can follow any more."""
+    """Position of the last adopted state; no copy with a lower LSN can follow any more."""
     lsn: Lsn = 0
     executed: Lsn = 0
     waiting_lsns: int = 0
-    """How many places in the order it has worked out that are not durable yet (R18)."""
+    """Number of computed places in the order that are not durable yet (R18)."""
     waiting_results: int = 0
     waiting_since_us: int | None = None
     promised: Timestamp = 0
     """Highest promise that it ever posted."""
     promises: dict[int, Timestamp] = field(default_factory=dict)
-    """The last one of each incarnation."""
+    """The last promise of each incarnation."""
     posted: dict[int, int] = field(default_factory=dict)
     """Number of the last post of each incarnation."""
 
     @property
     def told_lsn(self) -> Lsn:
-        """Up to where it may tell its own workers and clients of the order."""
+        """Last LSN that it can tell its own workers and clients."""
         return self.lsn + self.waiting_lsns
 
     @property
     def told_executed(self) -> Lsn:
-        """The same of results."""
+        """Last LSN whose result it can tell."""
         return self.executed + self.waiting_results
 
     def forget_waiting(self) -> None:
-        """What waited is durable now, or lost."""
+        """Reset the deferred records: they are durable now, or lost."""
         self.waiting_lsns, self.waiting_results, self.waiting_since_us = 0, 0, None
 
     @property
     def epoch_id(self) -> EpochId:
-        """Of the epoch that it is in."""
+        """Id of its epoch."""
         return self.epoch.id if self.epoch else FIRST
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it has promised a later epoch than the one that it is in."""
+        """Whether it has promised a later epoch than its own."""
         return self.promised_epoch > self.epoch_id
 
 
@@ -93,31 +93,31 @@ class Truth:
     def __init__(self, world: Cluster) -> None:
         self.world = world
         self.members = tuple(master.node for master in world.masters)
-        """All that may ever be masters."""
+        """All nodes that can ever be masters."""
         self.founders = self.members[: len(world.options.workers)]
         self.acknowledge = world.masters[0].config.sync.acknowledge
         self.mirrors = {node: Mirror() for node in self.members}
         self.fresh: dict[NodeId, int] = {}
-        """Where the streams of masters with new disks begin, which have stamped nothing yet."""
+        """Beginnings of the streams of masters with new disks that have stamped nothing yet."""
         self.before_wipe: dict[NodeId, Mirror] = {}
-        """Mirrors of what was on the disks that were lost, until their masters are back with other ones."""
+        """Mirrors of lost disks, until their masters are back with new ones."""
         self.past: dict[NodeId, list[Mirror]] = {node: [] for node in self.members}
-        """The same of disks whose masters are back."""
+        """Mirrors of lost disks whose masters are back."""
         self.lost_entries: set[tuple[NodeId, int, Entry]] = set()
-        """(origin, number, entry) of what was stamped on a lost disk and reported by nobody when its master came back."""
+        """(origin, number, entry) of entries that were stamped on a lost disk and not reported when its master came back."""
         self.accepted_when: dict[tuple[NodeId, int, int], frozenset[TxId]] = {}
-        """By row of a report of one that is to go: what it had accepted and nobody had added."""
+        """By row of a leaving master's report: its accepted transactions that no master had added."""
         self.changes: dict[EpochId, Change] = {}
-        """What each proposal is to change."""
+        """The change of each proposal."""
         self.told_by_leaving: dict[EpochId, tuple[NodeId, frozenset[TxId]]] = {}
-        """By proposal: the master that is to go and whose report has come, and what it had accepted by then."""
+        """By proposal: the leaving master whose report has come, and its accepted transactions at that time."""
         self.canon: list[Ordered] = []
         self.epochs: dict[EpochId, Epoch] = {}
-        """Every epoch that was decided, by what a message or a record says of it."""
+        """Every decided epoch, from a message or a record."""
         self.latest: Epoch | None = None
-        """Highest one that was installed; None in the first."""
+        """The highest installed epoch; None in the first."""
         self.epoch_at: list[EpochId] = []
-        """Epoch in which each place of the canon was added first."""
+        """Epoch in which each place of the canon was first added."""
         self.lsn_of: dict[TxId, Lsn] = {}
         self.results: list[ResultRow] = []
         self.model = Model()
@@ -127,21 +127,21 @@ class Truth:
         self.bodies: dict[tuple[NodeId, TxId], bytes] = {}
         """Bodies that an origin accepted."""
         self.waiting: dict[TxId, list[NodeId]] = {}
-        """Accepted and not in the canon, with the masters that accepted it."""
+        """Accepted transactions outside of the canon, with the masters that accepted them."""
         self.rows: dict[tuple[NodeId, str, int, int], Row] = {}
-        """What each master said, by node, journal, incarnation and number."""
+        """Rows in posts of each master, by node, journal, incarnation and number."""
         self.applied: dict[NodeId, Lsn] = {worker.node: 0 for worker in world.workers}
         self.reached: dict[NodeId, Lsn] = dict(self.applied)
-        self.assumed: dict[NodeId, set[Lsn]] = {node: set() for node in self.members}
-        """LSNs whose results a site never had: it takes each of them for applied."""
-        self.chosen: set[NodeId] = set()
-        """Masters at which an operator chose a copy."""
-        self.lost_lsn: Lsn = 0
-        """How far the copies had come that faults took."""
         """Highest LSN that any copy of a worker ever had."""
+        self.assumed: dict[NodeId, set[Lsn]] = {node: set() for node in self.members}
+        """LSNs whose results a site never had; it assumes that each was applied."""
+        self.chosen: set[NodeId] = set()
+        """Masters at which an operator trusted a copy."""
+        self.lost_lsn: Lsn = 0
+        """Highest LSN of the copies that faults took."""
         self.worker_config = {worker.node: worker.config for worker in world.workers}
         self.may_differ = False
-        """Set by scenarios that let copies come to different contents: equal content is demanded at the end only."""
+        """Set by scenarios in which copies can differ: equal content is required only at the end."""
         self.master_of = {worker.node: worker.config.master for worker in world.workers}
 
     @property
@@ -150,9 +150,9 @@ class Truth:
         return len(self.canon)
 
     def holders(self, entry: Ordered, number: int, epoch: EpochId) -> set[NodeId]:
-        """Members of an epoch that hold an entry durably (or held it, when their disk was lost afterwards).
+        """Return members of an epoch that hold an entry durably (or held it before their disk was lost).
 
-        What was recovered is held with its body; an entry of a stream has to stand in it as well.
+        A recovered entry is held with its body; an entry of a stream must also be in that stream.
         """
         found = set()
         recovered = self.epochs[epoch].recovered if epoch in self.epochs else ()
@@ -166,13 +166,13 @@ class Truth:
     def _is_holder(mirror: Mirror, entry: Ordered, number: int, epoch: EpochId, recovered: tuple[Ordered, ...]) -> bool:
         if mirror.epoch_id < epoch or (entry[2], entry[1]) not in mirror.bodies:
             return False
-        # Who has gone on to a later epoch has told what it holds, or had it in its queue.
+        # A node in a later epoch has reported what it holds, or had it in its queue.
         return mirror.epoch_id > epoch or entry in recovered or mirror.counts.get(entry[2], 0) > number
 
     def decided(self, epoch: Epoch) -> None:
-        """S12: what is said of an epoch is always the same."""
+        """S12: check that all statements about an epoch agree."""
         if epoch.id == FIRST:
-            return  # Nobody decided it; one that is to be added is told of it, and waits with one of its own.
+            return  # It was not decided; a node that is to be added is told of it, and waits with its own.
         known = self.epochs.get(epoch.id)
         if known is None:
             self._decided_first(epoch)
@@ -180,7 +180,7 @@ class Truth:
             check(known == epoch, "S12", "one decision for each epoch", epoch=epoch.id)
 
     def _decided_first(self, epoch: Epoch) -> None:
-        """What somebody has added already comes next in it, in that order."""
+        """Check that an epoch recovers all entries that a master has added already, in that order."""
         self.epochs[epoch.id] = epoch
         base = epoch.base_lsn
         check(base <= self.lsn, "S1", "a base is in the queue", epoch=epoch.id, base=base)
@@ -188,14 +188,14 @@ class Truth:
         below = [*epoch.recovered, *self.canon[base - 1 : base]]
         is_above = all(entry[0] <= epoch.above for entry in below)
         check(is_above, "S11", "an epoch is above everything before it", epoch=epoch.id, above=epoch.above)
-        # What was added in a later one, it knows nothing of, and no majority takes it.
+        # Entries added in a later epoch are unknown to it, and no majority takes it.
         beyond = [entry for entry, added in zip(self.canon[base:], self.epoch_at[base:], strict=True) if added <= epoch.id]
         is_right = list(epoch.recovered[: len(beyond)]) == beyond
         check(is_right, "S1", "what was added beyond the base is recovered first", epoch=epoch.id, added=beyond)
         self._configured(epoch)
 
     def _configured(self, epoch: Epoch) -> None:
-        """R15: one step at a time, of what some earlier epoch had; what a master that goes has told is not lost."""
+        """R15: check one change at a time, from an earlier configuration, and that entries of a leaving master are not lost."""
         masters = set(epoch.configuration.masters)
         earlier = [set(known.configuration.masters) for known in self.epochs.values() if known.id < epoch.id]
         is_step = any(len(masters ^ before) <= 1 for before in [set(self.founders), *earlier])
@@ -211,15 +211,15 @@ class Truth:
             check(not is_retired, "M3", "who is out for good is out", node=name, journal=journal)
 
     def accepted_at(self, report: EpochReport) -> frozenset[TxId]:
-        """What the sender of a report had accepted by then; it was noted when the report was sent."""
+        """Return the transactions that the sender of a report had accepted, noted when the report was sent."""
         return self.accepted_when.get((report.row.node, report.row.incarnation, report.row.number), frozenset())
 
     def masters_of(self, epoch: Epoch | None) -> tuple[NodeId, ...]:
-        """Who counts in an epoch; None is the first one."""
+        """Return the masters that count in an epoch; None is the first one."""
         return self.founders if epoch is None else epoch.configuration.masters
 
     def installed(self, epoch: Epoch) -> None:
-        """Somebody has installed it: count who is no member any more, and who is one again."""
+        """Note an installed epoch: count nodes that are excluded now, and nodes that are members again."""
         before = set(self.latest.members if self.latest else self.founders)
         if self.latest is None or epoch.id > self.latest.id:
             self.latest = epoch
@@ -231,7 +231,7 @@ class Truth:
             self._come_back(epoch)
 
     def _come_back(self, epoch: Epoch) -> None:
-        """Masters whose disks were lost are named with new ones: from here on they are masters like others."""
+        """Note masters that an epoch names with new disks: from now on they are normal masters."""
         for node in [*self.before_wipe]:
             mirror = self.mirrors[node]
             if mirror.journal and epoch.configuration.journals.get(node) == mirror.journal:
@@ -239,7 +239,7 @@ class Truth:
                 start = epoch.starts.get(node, 0)
                 stream = self.streams[node]
                 self.lost_entries.update((node, number, entry) for number, entry in enumerate(stream) if number >= start)
-                # A disk that is new begins well after what the old one may have stamped.
+                # A new disk begins well after all entries that the old one can have stamped.
                 stream[start:] = []
                 stream.extend([(0, "")] * (start - len(stream)))
                 self.fresh[node] = start
@@ -247,7 +247,7 @@ class Truth:
                 self.world.faults_seen["master came back"] += 1
 
     def _leap_again(self, epoch: Epoch) -> None:
-        """A master with a new disk that was not there yet when the epoch began that named it: the next one lets it begin further on."""
+        """Let a master with a new disk begin later by the next epoch, if it was absent in the epoch that named it."""
         for node, start in [*self.fresh.items()]:
             stream, begin = self.streams[node], epoch.starts.get(node, 0)
             if len(stream) > start:
@@ -257,32 +257,32 @@ class Truth:
                 self.fresh[node] = begin
 
     def body_at(self, lsn: Lsn) -> bytes:
-        """Body of the transaction at an LSN."""
+        """Return the body of the transaction at an LSN."""
         _, txid, origin = self.canon[lsn - 1]
         return self.bodies[origin, txid]
 
     def set_applied(self, node: NodeId, lsn: Lsn) -> None:
-        """A worker's copy stands here now."""
+        """Note the LSN of a worker's copy."""
         self.applied[node] = lsn
         self.reached[node] = max(self.reached[node], lsn)
 
     def wipe(self, node: NodeId) -> None:
-        """A disk is lost: what it held is remembered apart."""
+        """Note a lost disk, and keep its content separately."""
         self.before_wipe.setdefault(node, self.mirrors[node])
         self.mirrors[node] = Mirror()
         if self.world.options.wipes:
             return
         for txid, nodes in [*self.waiting.items()]:
-            # What nobody else has is gone with the disk.
+            # Transactions that only this disk had are lost.
             self.waiting[txid] = [other for other in nodes if other != node]
             if not self.waiting[txid]:
                 del self.waiting[txid]
 
     def missing_accepted(self, lost: set[NodeId]) -> list[TxId]:
-        """Accepted transactions that no master added, those of lost disks left out."""
+        """Return accepted transactions that no master added, except those of lost disks."""
         return [txid for txid, nodes in self.waiting.items() if set(nodes) - lost]
 
     def memory_bound(self, used: int, count: int) -> int:
-        """Most entries of a stream that may be kept in memory."""
+        """Return the most entries of a stream that can be kept in memory."""
         windows = self.world.masters[0].config.sync
         return (count - used) + 4 * windows.post_window + FORGET_STEP

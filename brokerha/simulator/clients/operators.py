@@ -1,4 +1,4 @@
-"""What operators tell masters, and what they answer."""
+"""Commands of operators to masters, and the answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from brokerha.simulator.processes import Process
 
 
 def command(process: Process, runner: MasterRunner, name: str, arguments: dict[str, object]) -> dict[str, object] | None:
-    """An operator's command to a master; None when it is refused or cannot be taken now."""
+    """Run an operator's command at a master; None when it is refused or cannot be taken now."""
     if runner.failure:
         return None
     commands = SiteCommands(runner.core, protect_single_worker=True)

@@ -1,11 +1,11 @@
-"""Clients that run transactions: move tokens of the bank, take messages, prepare, commit, roll back, give up, die, come again.
+"""Clients that run transactions: move tokens of the bank, take messages, prepare, commit, roll back, give up, die, come back.
 
     begin -> operations ... -> commit                          a transaction of one client
-    begin -> operations ... -> prepare -> commit or rollback   one of a coordinator, which may die in between and recover
-    pending -> a read at a worker -> saw                       once or more after begin, of one that is isolated
+    begin -> operations ... -> prepare -> commit or rollback   one of a coordinator, which can die in between and recover
+    pending -> a read at a worker -> saw                       in isolated transactions, once or more after begin
 
-A client that does not know how a transaction ended asks until it is told; steps come twice now and then; operators decide prepared
-ones by hand and forget them. Whatever is told is held against the truth by checks/transactions.py.
+A client with an unknown outcome asks until it gets an answer; some steps are sent twice; operators decide prepared transactions by
+hand and forget them. checks/transactions.py compares every answer with the truth.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from brokerha.simulator.nodes import SimMaster
 from brokerha.transactions.states import Phase
 
 PAUSE_US = (10_000, 400_000)
-"""Between two questions, and before what was refused is tried again."""
+"""Pause between two questions, and before a refused step is repeated."""
 PATIENCE_US = 3_000_000
-"""How long a client waits for an answer to a step."""
+"""How long a client waits for the answer to a step."""
 BEGIN_TRIES = 6
 FIRST_TICKET = 1 << 40
 DEPOSIT = "deposit"
 
 
 class TxWatcher(Protocol):
-    """Who checks what clients of transactions are told."""
+    """Checks the answers to clients of transactions."""
 
     def on_tx_reply(self, node: NodeId, step: Step | None, reply: TxReply) -> None:
-        """A client gets the answer to a step of its transaction."""
+        """Called when a client gets the answer to a step of its transaction."""
 
     def on_outcome(self, node: NodeId, txid: TxId, answer: dict[str, Any] | None) -> None:
-        """A client is told what became of a transaction."""
+        """Called when a client gets the outcome of a transaction."""
 
 
 class TxClients:
@@ -69,22 +69,22 @@ class TxClients:
 
     @property
     def open_count(self) -> int:
-        """Steps that have no answer."""
+        """Number of unanswered steps."""
         return len(self.steps)
 
     def is_known(self, txid: TxId) -> bool:
-        """Whether it is one of these transactions."""
+        """Tell whether it is one of these transactions."""
         return txid in self.by_txid
 
     def is_body_of(self, txid: TxId, body: bytes) -> bool:
-        """Whether a body is exactly what the client of a transaction put together, or a step of it as a branch."""
+        """Tell whether a body is exactly that of a client's transaction, or of a step of it as a branch."""
         run, branch = self.by_txid.get(branches.branch_id(txid)), branches.branch_of(body)
         if branch is not None:
             is_its_step = branch.txid == branches.branch_id(txid) and branches.named_ids(branch.txid)[branch.step] == txid
             return is_its_step and (branch.step != branches.PREPARE or self.is_body_of(branch.txid, branch.body))
         return run is not None and run.txid == txid and run.is_body(body)
 
-    # ---- what they do
+    # ---- actions
 
     def begin(self) -> None:
         """Plan all transactions of the run."""
@@ -101,7 +101,7 @@ class TxClients:
 
     @property
     def tokens(self) -> list[bytes]:
-        """What the bank holds."""
+        """Tokens in the bank."""
         return [b"token-%d" % number for number in range(self.world.options.tx.tokens)]
 
     def _start(self, number: int) -> None:
@@ -119,7 +119,7 @@ class TxClients:
         self._begin(run)
 
     def add(self, run: Run) -> None:
-        """Follow one run, one of a scenario for instance, until it is done."""
+        """Follow one run until it is done, for example of a scenario."""
         self.runs.append(run)
         self.undone += 1
 
@@ -138,7 +138,7 @@ class TxClients:
     # ---- steps
 
     def acting(self, node: NodeId) -> SimMaster | SimProcess | None:
-        """A process that takes steps for a master; the one of the highest view most often."""
+        """Return a process that takes steps for a master; mostly the one of the highest view."""
         acting: list[Any] = list(self.world.master(node).acting)
         if not acting:
             return None
@@ -184,7 +184,7 @@ class TxClients:
             self._lost(step)
 
     def _talk(self, run: Run, action: str, arguments: dict[str, Any]) -> None:
-        """Send a step to the process that the client talks to; ask what became of it when that one is gone."""
+        """Send a step to the client's process; ask for the outcome when that one is gone."""
         process = next((each for each in self.world.master(run.master).acting if each.node == run.at), None)
         if process is None:
             self.ask(run)
@@ -194,7 +194,7 @@ class TxClients:
             self._send(run, process, action, arguments)
 
     def _next(self, run: Run) -> None:
-        """What comes next in an open transaction."""
+        """Do the next step of an open transaction."""
         if run.looks:
             run.looks -= 1
             self._talk(run, "pending", {})
@@ -211,20 +211,20 @@ class TxClients:
             self.commit(run)
 
     def commit(self, run: Run) -> None:
-        """Commit, in the one phase or in the second."""
+        """Commit in one phase, or run the second phase."""
         run.asked_commit = True
         arguments = {"one_phase": not run.is_two_phase, "level": run.level, "copies": 1, "session": run.session}
         self._talk(run, "commit", arguments)
 
     def roll_back(self, run: Run) -> None:
-        """Roll back, open or prepared."""
+        """Roll back an open or prepared transaction."""
         run.asked_rollback = True
         self._talk(run, "rollback", {"session": run.session})
 
     # ---- answers
 
     def on_reply(self, node: NodeId, reply: TxReply) -> None:
-        """An answer; first it is checked."""
+        """Check an answer, and continue."""
         step = self.steps.pop(reply.ticket, None)
         self.watcher.on_tx_reply(node, step, reply)
         if step is None or step.is_late or step.txid != step.run.txid or step.run.is_done or step.run.is_asking:
@@ -269,7 +269,7 @@ class TxClients:
                 self._finish(run)
 
     def _look(self, run: Run, pending: dict[str, Any]) -> None:
-        """Read at a worker, as the front of the master does: what earlier reads found is judged there."""
+        """Read at a worker, like the front of the master; the worker also judges the findings of earlier reads."""
         rng = self.world.rng
         key = rng.choice(self.tokens) if rng.random() < 0.7 else b"k%d" % rng.randrange(self.world.options.load.keys)
         reads = (msgpack.packb(("get", "last" if key.startswith(b"k") else rng.choice(TABLES), {"key": key})),)
@@ -291,14 +291,14 @@ class TxClients:
         self._next(run)
 
     def decide(self, run: Run) -> None:
-        """The coordinator decides about a prepared one; once decided it stays with it."""
+        """Let the coordinator decide a prepared transaction; its decision is final."""
         if run.end == COMMIT:
             self.commit(run)
         else:
             self.roll_back(run)
 
     def on_death(self, node: NodeId) -> None:
-        """A process died: the connections of its clients break."""
+        """Break the connections of a dead process's clients."""
         for ticket in [ticket for ticket, step in self.steps.items() if step.node == node]:
             step = self.steps.pop(ticket)
             if not step.is_late:
@@ -330,7 +330,7 @@ class TxClients:
     # ---- recovery
 
     def ask(self, run: Run) -> None:
-        """Ask what became of a transaction, until that is known; a coordinator that finds it prepared decides."""
+        """Ask for the outcome of a transaction until it is known; a coordinator that finds it prepared decides."""
         run.is_asking = True
         self._later(self._ask, run)
 
@@ -352,12 +352,12 @@ class TxClients:
             self.ask(run)
 
     def _ask_again(self, run: Run, question: int) -> None:
-        """No answer came: the process that was asked may not be primary any more."""
+        """Ask again after no answer: the asked process can have lost its role."""
         if run.is_asking and run.questions == question:
             self._ask(run)
 
     def _on_outcome(self, run: Run, process: SimMaster | SimProcess, question: int, answer: dict[str, Any] | None) -> None:
-        """What the process says, as its front does."""
+        """Handle the outcome that the front of a process returns."""
         world = self.world
         world.trace.note(world.now_us, process.node, "tells", f"outcome of {run.txid}: {answer}")
         self.watcher.on_outcome(run.master, run.txid, answer)
@@ -379,7 +379,7 @@ class TxClients:
     # ---- by hand
 
     def _decide_by_hand(self, run: Run) -> None:
-        """An operator decides instead of the coordinator now and then."""
+        """Sometimes let an operator decide instead of the coordinator."""
         world, rng = self.world, self.world.rng
         if not run.by_hand and rng.random() < world.options.tx.by_hand:
             process = self.acting(run.master)
@@ -393,7 +393,7 @@ class TxClients:
                 self._send(run, process, action, arguments)
 
     def _forget(self, run: Run, process: SimMaster | SimProcess) -> None:
-        """What was decided by hand, or overruled, is forgotten once its coordinator knows it."""
+        """Forget a decision by hand, or an overruled one, once the coordinator knows it."""
         runner = process.master
         kept = runner.core.transacting.coordinator.book.table.get(run.txid) if runner is not None else None
         if kept is None:
@@ -403,7 +403,7 @@ class TxClients:
         self.ask(run)
 
     def forget_all(self) -> None:
-        """The operator forgets what was decided by hand after its coordinator had left."""
+        """Forget decisions by hand whose coordinator had left before."""
         for master in self.world.masters:
             process = master.acting[0] if master.is_up else None
             runner = process.master if process is not None else None
@@ -416,7 +416,7 @@ class TxClients:
 
 
 def transfer(token: bytes, source: str, message: str, target: str) -> list[Operation]:
-    """Operations that move a token from one place to another, or nothing at all."""
+    """Return operations that move a token from one place to another, or do nothing at all."""
     operations: list[Operation] = []
     if source == QUEUE:
         operations.append(("accept", QUEUE, message))

@@ -1,4 +1,4 @@
-"""What clients of transactions remember: one run each, from begin to the day on which they know how it ended."""
+"""Memory of the clients of transactions: one run each, from begin to a known outcome."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ COMMIT = "commit"
 ROLLBACK = "rollback"
 ABANDON = "abandon"
 ISOLATIONS = (READ_COMMITTED, SERIALIZABLE, READ_COMMITTED, SNAPSHOT)
-"""Of the transactions, in turn."""
+"""Isolation levels of the transactions, in turn."""
 USERS = ("", "anna", "bert")
-"""Who writes, as the door says."""
+"""Users for the writes, as the door names them."""
 
 
 @dataclass(slots=True)
@@ -28,39 +28,39 @@ class Run:
     chunks: list[list[Operation]]
     """Operations of each call."""
     end: str
-    """`COMMIT`, `ROLLBACK` or `ABANDON`: what the client has in mind."""
+    """`COMMIT`, `ROLLBACK` or `ABANDON`: the client's intention."""
     xid: str = ""
-    """Named by a coordinator, which prepares it first; empty for a transaction of one client."""
+    """Name by a coordinator, which prepares it first; empty for a transaction of one client."""
     level: str = APPLIED_LEVEL
     isolation: str = READ_COMMITTED
     looks: int = 0
-    """Reads that it still wants to do before it commits; isolated ones only."""
+    """Remaining reads before the commit; only in isolated transactions."""
     found: list[Operation] = field(default_factory=list)
-    """What its reads found, as expectations, as far as the transaction knows of it."""
+    """Findings of its reads, as expectations, that the transaction has been told."""
     read_lsn: Lsn = 0
-    """Of its last read: what all reads found was so there."""
+    """LSN of its last read: all findings held there."""
     session: str = ""
     timeout_ms: int = 0
     txid: TxId = ""
-    """Of the last attempt to begin."""
+    """Id of the last attempt to begin."""
     at: NodeId = ""
-    """The process that it talks to."""
+    """The process that the client uses."""
     sent: int = 0
-    """Calls that were answered."""
+    """Number of answered calls."""
     is_two_phase: bool = False
     is_done: bool = False
     is_asking: bool = False
-    """Whether the client does not know what became of it, and asks."""
+    """Whether the client does not know the outcome, and asks for it."""
     questions: int = 0
     tries: int = 0
 
-    # What was said and asked, for the checks.
+    # Answers and requests, for the checks.
     asked_commit: bool = False
     asked_rollback: bool = False
     by_hand: bool = False
     told_prepared: bool = False
     told_committed: str = ""
-    """The level that it was told to have reached; empty when it was never told so."""
+    """The level in the answer to its commit; empty without such an answer."""
     told_aborted: bool = False
 
     @property
@@ -69,7 +69,7 @@ class Run:
         return [operation for chunk in self.chunks for operation in chunk]
 
     def is_body(self, body: bytes) -> bool:
-        """Whether this is what it would do as a whole: its operations, what of its reads has to hold, and who it is."""
+        """Tell whether a body is that of the whole transaction: its operations, the findings of its reads, and its user."""
         operations = unpack_operations(body)
         by = [one.user for one in taken_author(operations)]
         own = len(self.operations)
@@ -81,13 +81,13 @@ class Run:
 
     @property
     def user(self) -> str:
-        """Who begins it."""
+        """The user that begins it."""
         return USERS[self.number % len(USERS)]
 
 
 @dataclass(slots=True)
 class Step:
-    """One step that has no answer yet."""
+    """One step without an answer."""
 
     ticket: int
     node: NodeId
@@ -98,5 +98,5 @@ class Step:
     """Whether the client does not wait for it any more."""
     level: str = field(default="")
     found: list[Operation] = field(default_factory=list)
-    """Of `saw`: what the read found, at this LSN."""
+    """In a step `saw`: the finding of the read, at this LSN."""
     lsn: Lsn = 0

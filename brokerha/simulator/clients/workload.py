@@ -1,9 +1,9 @@
-"""Clients of the simulated cluster: they write through any master, give up, ask again, and remember what they were told.
+"""Clients of the simulated cluster: they write through any master, give up, ask again, and remember the answers.
 
-A write is done when one of its tickets got a definite answer (reached the level that was asked for, rejected, or its id belongs
-to somebody else). Until then it is handed in again under the same id, to whichever master is there: after *unknown*,
-after a refusal that may pass, and after a broken connection. Some writes go to two masters at once, and some ids are used
-for two different writes, of which exactly one may come to be.
+A write is done when one of its tickets has a definite answer (reached its level, rejected, or its id belongs to another write).
+Until then it is handed in again under the same id, to any running master: after *unknown*, after a temporary refusal, and after a
+broken connection. Some writes go to two masters at once, and some ids are used for two different writes, of which exactly one can
+take effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RETRY_US = (20_000, 300_000)
 """Pause before a write is handed in again."""
 
 PATIENCE_MS = 2_000
-"""Least time that clients wait once everything is healed: then there is no need to ask again and again."""
+"""Least patience of clients after healing, when frequent repetition is useless."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Write:
     copies: int
     is_done: bool = False
     acknowledged: str = ""
-    """The status of its definite answer."""
+    """Status of its definite answer."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Clients:
     world: Cluster
     writes: list[Write] = field(default_factory=list)
     tickets: dict[int, Ticket] = field(default_factory=dict)
-    """Open ones."""
+    """Open tickets."""
     acknowledged: int = 0
     undone: int = 0
     """Writes without a definite answer."""
@@ -66,14 +66,14 @@ class Clients:
     _next_ticket: int = 1
     _bodies: dict[TxId, list[bytes]] = field(default_factory=dict)
     _live: Counter[tuple[TxId, bytes]] = field(default_factory=Counter)
-    """Attempts that were not refused."""
+    """Number of attempts that were not refused."""
 
     @property
     def open_count(self) -> int:
         """Open tickets."""
         return len(self.tickets)
 
-    # ---- what they do
+    # ---- actions
 
     def begin(self) -> None:
         """Plan all writes of the run."""
@@ -96,7 +96,7 @@ class Clients:
                 world.at(world.now_us + int(after_us * span_us), self.hand_in, write, None)
 
     def _large(self, name: TxId, number: int) -> list[tuple[float, Write]]:
-        """A large transaction: its parts and its end, each with when it is handed in, from 0 to 1; it may come before its parts."""
+        """Return a large transaction: its parts and its end, each with its time from 0 to 1; the end can come before the parts."""
         rng = self.world.rng
         parts, user = rng.randint(1, 3), USERS[number % len(USERS)]
         begin = rng.random()
@@ -120,7 +120,7 @@ class Clients:
                 )
             planned.append((begin + rng.random() * 0.2, f"{name}.{part}", operations))
         if rng.random() < 0.5:
-            # A message in pieces, which somebody takes sooner or later.
+            # A message in pieces, which a client takes sooner or later.
             sizes = [rng.randint(1, 50) for _ in range(rng.randint(1, 2))]
             pieces: list[Operation] = [("piece", b"x" * size) for size in sizes]
             message = ("publish-pieces", "large", "text/plain", parts + 1, parts + len(sizes), sum(sizes))
@@ -168,11 +168,11 @@ class Clients:
         return signed(pack_operations(operations), USERS[number % len(USERS)])
 
     def new_write(self, txid: TxId, operations: list[Operation], level: str = APPLIED_LEVEL, copies: int = 1) -> Write:
-        """A write of a scenario; hand it in with `hand_in`."""
+        """Make a write of a scenario; submit it with `hand_in`."""
         return self._kept(Write(txid, pack_operations(operations), level, copies))
 
     def hand_in(self, write: Write, node: NodeId | None) -> None:
-        """Hand a write to a master that is up, to any if none is named; try later when there is none."""
+        """Hand a write to a running master, by default to any; without one, try later."""
         masters = [p for m in self.world.masters if node in {None, m.node} for p in m.acting]
         if write.is_done:
             return
@@ -204,10 +204,10 @@ class Clients:
         rng = self.world.rng
         self.world.at(self.world.now_us + rng.randint(*RETRY_US), self.hand_in, write, None)
 
-    # ---- what they are told
+    # ---- answers
 
     def on_reply(self, node: NodeId, reply: Reply) -> None:
-        """An answer, already checked."""
+        """Handle an answer, which has been checked already."""
         del node
         ticket = self.tickets.pop(reply.ticket)
         write = ticket.write
@@ -223,26 +223,26 @@ class Clients:
         write.is_done = True
 
     def on_death(self, node: NodeId) -> None:
-        """A master died: the connections of its clients break."""
+        """Break the connections of a dead master's clients."""
         for number in [number for number, ticket in self.tickets.items() if ticket.node == node]:
             ticket = self.tickets.pop(number)
             if not ticket.write.is_done:
                 self._try_later(ticket.write)
 
-    # ---- what the checkers ask
+    # ---- questions of the checkers
 
     def bodies_of(self, txid: TxId) -> list[bytes]:
-        """All bodies that were ever handed in under an id."""
+        """Return all bodies that were handed in under an id."""
         return self._bodies.get(txid, [])
 
     def on_refusal(self, txid: TxId, body: bytes) -> None:
-        """An attempt was refused."""
+        """Note the refusal of an attempt."""
         self._live[txid, body] -= 1
 
     def is_live(self, txid: TxId, body: bytes) -> bool:
-        """Whether some attempt was not refused, so that the write may come to be."""
+        """Tell whether an attempt was not refused, so that the write can take effect."""
         return self._live[txid, body] > 0
 
     def open_tickets(self, lost: set[NodeId]) -> list[int]:
-        """Tickets without an answer, those at masters that lost their disk left out."""
+        """Return unanswered tickets, except at masters that lost their disk."""
         return [number for number, ticket in self.tickets.items() if ticket.node not in lost]

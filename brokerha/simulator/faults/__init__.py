@@ -1,8 +1,8 @@
-"""What goes wrong in a world, and when.
+"""Faults of a world, and their times.
 
-    timing.py    what goes wrong in a world, and when
-    luck.py      what all kinds of faults do: count and tell, last for a while, choose one that lives
-    backups.py   what goes wrong with masters that have backups: processes killed, frozen, cut off from each other
-    settings.py  settings that an operator changes while everything runs
-    members.py   what operators do to the masters of a world while everything else goes on
+    timing.py    kinds of faults and their random times; faults of workers
+    luck.py      common part of all faults: count and report, last for a while, choose a living process
+    backups.py   faults of masters with backups: processes killed, frozen, separated from each other
+    settings.py  settings that an operator changes during a run
+    members.py   changes of the masters by operators during a run
 """

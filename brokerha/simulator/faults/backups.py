@@ -1,8 +1,7 @@
-"""What goes wrong with masters that have backups: processes killed, frozen, cut off from each other; directories lost; primaries
-changed by hand; queues of transactions lost.
+"""Faults of masters with backups: processes killed, frozen or separated; directories or queues lost; primaries changed by hand.
 
-A directory is lost only where nothing that was promised is lost with it: the others hold everything that is safe, and no election is
-under way. What a lost promise may do is outside of what the protocol bears (brokerha/replication/PROTOCOL.md, section 9).
+A directory is lost only if no promise is lost with it: the other processes hold everything that is safe, and no election is
+running. The protocol does not cover the effects of a lost promise (brokerha/replication/PROTOCOL.md, section 9).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from brokerha.simulator.network import both_ways
 
 
 class BackupFaults:
-    """The bad luck of masters with backups; the strength and the moments are those of `Faults`."""
+    """Faults of masters with backups; `Faults` decides their strength and times."""
 
     def __init__(self, faults: Luck) -> None:
         self._faults = faults
@@ -85,7 +84,7 @@ class BackupFaults:
         self._freeze("primary frozen", self._primary())
 
     def _empty(self) -> None:
-        """A process loses its directory."""
+        """Empty the directory of a process."""
         process = self._process()
         if process is not None and self._faults.checkers.may_be_emptied(process):
             self._faults.note("process emptied", process.node)
@@ -99,7 +98,7 @@ class BackupFaults:
             self._faults.fill(process)
 
     def _hand_over(self) -> None:
-        """An operator wants another primary, and tells some process."""
+        """Let an operator ask some process for another primary."""
         group = self._group()
         told = [process for process in group.processes if process.is_up]
         if told:
@@ -108,7 +107,7 @@ class BackupFaults:
                 self._faults.note("handed over by hand", successor.node)
 
     def _trim(self) -> None:
-        """A process forgets the oldest part of its log, so that others have to load."""
+        """Trim the oldest part of a process's log, so that others must load."""
         world = self._world
         truth, process = self._faults.checkers.truth, self._process()
         if process is None:
@@ -127,7 +126,7 @@ class BackupFaults:
         self._faults.cut("cut processes", ways if self._world.rng.random() < 0.6 else ways[:1])
 
     def _isolate_primary(self) -> None:
-        """The primary hears no backup, but all others: peers and workers too."""
+        """Separate the primary from its backups, but not from peers and workers."""
         primary = self._primary()
         if primary is not None:
             others = [each.node for each in primary.group.processes if each is not primary]

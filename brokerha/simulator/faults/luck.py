@@ -1,4 +1,4 @@
-"""What all kinds of faults do: count and tell, last for a while, choose one that lives, cut links, fill disks."""
+"""Common part of all faults: count and report, last for a while, choose a living process, cut links, fill disks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from brokerha.simulator.processes import Process
 
 
 class Luck:
-    """What a fault may touch: the cluster, who belongs to it, and what the checkers know."""
+    """The parts of a world that a fault can use: the cluster, its members, and the checkers."""
 
     def __init__(self, world: Cluster, members: Members, checkers: Checkers) -> None:
         self.world = self._world = world
@@ -21,7 +21,7 @@ class Luck:
         self.checkers = checkers
 
     def note(self, kind: str, what: str) -> None:
-        """Count a fault, and tell of it."""
+        """Count a fault, and add it to the story."""
         world = self._world
         world.faults_seen[kind] += 1
         world.trace.note(world.now_us, "world", kind, what)
@@ -31,22 +31,22 @@ class Luck:
         raise NotImplementedError
 
     def a_while(self) -> int:
-        """How long one lasts, in microseconds."""
+        """Draw the duration of a fault, in microseconds."""
         return self._world.rng.choice((50_000, 500_000, 2 * SECOND_US, 5 * SECOND_US))
 
     def one(self, processes: Sequence[Process]) -> Process | None:
-        """One of those that live; None when none does."""
+        """Return a random living process, or None."""
         up = [process for process in processes if process.is_up]
         return self._world.rng.choice(up) if up else None
 
     def cut(self, kind: str, directions: list[tuple[NodeId, NodeId]]) -> None:
-        """Let nothing pass in these directions for a while."""
+        """Lose all messages in these directions for a while."""
         if directions:
             self.note(kind, " ".join(f"{sender}>{receiver}" for sender, receiver in directions))
             self._world.network.cut(directions, self.a_while())
 
     def fill(self, process: Process) -> None:
-        """Let the disk of a process be full for a while."""
+        """Fill the disk of a process for a while."""
         self.note("full disk", process.node)
         process.is_disk_full = True
         self._world.at(self._world.now_us + self.a_while(), self._empty_disk, process)

@@ -1,4 +1,4 @@
-"""What operators do to the masters of a world while everything else goes on: add, take out, replace one whose machine was lost, choose a strategy."""
+"""Changes of the masters by operators during a run: add, remove, replace one with a lost machine, choose a strategy."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from brokerha.simulator.faults.luck import Luck
 from brokerha.simulator.nodes import SimMaster
 
 LEAST_MASTERS = 3
-"""With fewer, one that lost its disk leaves no majority."""
+"""With fewer masters, one that lost its disk leaves no majority."""
 
 
 CHOSEN_IN_TROUBLE = 0.7
-"""Part of the times when an operator chooses a strategy in which something happens right afterwards."""
+"""Share of the choices of a strategy that a fault follows at once."""
 CHOOSING_US, WATCH_US = 2_000_000, 1_000
-"""Within this time of it, looked at so often."""
+"""Time within which the fault follows, and interval of the checks."""
 AFTER_CHOOSING = ("isolate", "partition", "cut one way", "crash master", "crash all")
 
 
 class MemberFaults:
-    """Each is one of the kinds of `Faults`."""
+    """Each method is one of the kinds of `Faults`."""
 
     def __init__(self, faults: Luck) -> None:
         self._faults = faults
@@ -49,9 +49,9 @@ class MemberFaults:
     def _remove(self) -> None:
         world = self._faults.world
         members = self._faults.members
-        # The site of the anchor stays: its copy is what everything is measured by.
+        # The site of the anchor stays, because all others are compared with its copy.
         free = [n for n in members.masters if world.anchor is None or world.anchor.config.master != n]
-        # Who is not known yet would never be, without the one that goes.
+        # A master that is not known yet would never be, without the one that goes.
         are_known = all(self._is_known(node) for node in members.masters)
         if len(members.masters) - self._going() > 1 and free and are_known:
             node = world.rng.choice(free)
@@ -64,7 +64,7 @@ class MemberFaults:
             self._lose(master, "machine lost")
 
     def _lose(self, master: SimMaster, why: str) -> None:
-        """The disks of a site are gone; an operator takes the master out and adds it again, empty."""
+        """Lose the disks of a site; an operator removes the master and adds it again, empty."""
         members = self._faults.members
         self._faults.note(why, master.node)
         members.empty_site(master.node)
@@ -72,7 +72,7 @@ class MemberFaults:
         members.say(REMOVE, master.node)
 
     def _expendable(self) -> SimMaster | None:
-        """A master without which the others are a majority and know each other."""
+        """Return a master without which the others are a majority and know each other."""
         world = self._faults.world
         members = self._faults.members
         masters = members.singles
@@ -86,7 +86,7 @@ class MemberFaults:
         return world.rng.choice(free) if free else None
 
     def _rot(self) -> None:
-        """While a master is down a bit flips of what its start reads: it does not start then, and its machine is replaced."""
+        """Flip a bit that the start of a stopped master reads: the start fails, and its machine is replaced."""
         master = self._expendable()
         if master is None:
             return
@@ -98,11 +98,11 @@ class MemberFaults:
         except JournalDamaged:
             self._lose(master, "disk rotted")
         else:
-            # What nobody reads, such as the zeros between two frames.
+            # The bit is never read, for example in the zeros between two frames.
             self._faults.world.plan_restart(master)
 
     def _choose_mode(self) -> None:
-        """An operator wishes for a strategy of split recovery; during a split it is refused."""
+        """Let an operator ask for a strategy of split recovery; during a split it is refused."""
         world = self._faults.world
         mode = world.rng.choice(world.options.modes)
         master = world.rng.choice([master for master in world.masters if isinstance(master, SimMaster)])
@@ -113,7 +113,7 @@ class MemberFaults:
                 self._tell_some(world.now_us + CHOOSING_US)
 
     def _tell_some(self, until_us: int) -> None:
-        """Of the epochs that follow one reaches only some of the masters, and then masters part or end."""
+        """Send one of the following epochs only to some masters, and then separate or end masters."""
         world = self._faults.world
         names = [master.node for master in world.masters]
         untold = set(world.rng.sample(names, world.rng.randint(1, len(names) - 1)))
@@ -128,7 +128,7 @@ class MemberFaults:
         self._watch(number, until_us)
 
     def _epochs(self) -> list[int]:
-        """Numbers of the epochs of the masters that live."""
+        """Return the epoch numbers of living masters."""
         masters = [master for master in self._faults.world.masters if isinstance(master, SimMaster) and master.is_up]
         return [0, *(master.runner.core.sync.epoch.number for master in masters)]
 
@@ -140,26 +140,26 @@ class MemberFaults:
             world.at(world.now_us + WATCH_US, self._watch, number, until_us)
 
     def _going(self) -> int:
-        """How many masters are to be taken out."""
+        """Return how many masters are to be removed."""
         members = self._faults.members
         return sum(kind == REMOVE for node, kind in members.wanted.items() if members.is_current(node))
 
     def _are_enough(self, left: int, lost: int) -> bool:
-        """Whether ``left`` masters are a majority also when the nodes that are being added come with a journal that is ``lost`` already."""
+        """Tell whether ``left`` masters are a majority even if the nodes being added come with an already ``lost`` journal."""
         return left >= (len(self._faults.members.singles) + lost) // 2 + 1
 
     def _is_known(self, node: NodeId) -> bool:
-        """Whether its journal says that all have known it."""
+        """Tell whether the journal of a node shows that all have known it."""
         truth = self._faults.checkers.truth
         mirror = truth.mirrors[node]
         return bool(mirror.epoch is not None or mirror.counts.get(node) or node in mirror.journals)
 
     def _is_settled(self) -> bool:
-        """Whether all masters are in one epoch: until then a majority of those before a change counts as well, of whom one may be gone (R15)."""
+        """Tell whether all masters are in one epoch; until then the majority before a change also counts, and can be gone (R15)."""
         return len({self._faults.checkers.truth.mirrors[node].epoch_id for node in self._faults.members.masters}) == 1
 
     def _add_again(self) -> None:
-        """A master that was taken out is emptied and comes back as a new one; with its old journal it would be refused."""
+        """Empty a removed master and add it as a new one; with its old journal it would be refused."""
         world = self._faults.world
         members = self._faults.members
         left = sum(not master.is_wiped for master in members.singles)
@@ -169,9 +169,9 @@ class MemberFaults:
             if master.node not in world.waiting
             and not members.is_current(master.node)
             and self._is_out(master.node)
-            # The journal of one that is being added is lost: it may be added with it nevertheless.
+            # The lost journal of a node that is being added can still become a member.
             and (members.is_out(master.node) or self._are_enough(left, members.begun_twice(master.node)))
-            # The others may need what it had reported, where one of them is lost.
+            # If one of the others is lost, they can need its reports.
             and (left == len(members.singles) or self._is_settled())
         ]
         if gone:

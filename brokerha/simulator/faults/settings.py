@@ -1,6 +1,6 @@
-"""Settings that an operator changes while everything runs: in the configurations that the parts of masters hold, in place, between two turns.
+"""Settings that an operator changes during a run: in the configurations of the masters' parts, in place, between two turns.
 
-All masters come to the same values, each at its own time within a second, as they learn them from a copy (nodes/settings.py).
+All masters get the same values, each at its own time within a second, as they learn them from a copy (nodes/settings.py).
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ TURNED: Final[tuple[tuple[str, str, tuple[Any, ...]], ...]] = (
     ("tx", "lost_backup", ("continue", "abort")),
     ("tx", "open_limit", (2, 2_000)),
 )
-"""Part of `MasterConfig`, field, values: live ones of model/reserved/settings.py, as they are called in the cores. Any of them goes with all others that a
-world draws, as the door makes sure of (nodes/settings.py)."""
+"""Part of `MasterConfig`, field, values: live settings of model/reserved/settings.py, by their names in the cores. Each is
+compatible with all values that a world draws, as the door ensures (nodes/settings.py)."""
 LEARNT_US: Final = SECOND_US
-"""Within this time all masters know a setting."""
+"""Time in which all masters learn a setting."""
 
 
 class SettingFaults:
-    """Each is one of the kinds of `Faults`."""
+    """Each method is one of the kinds of `Faults`."""
 
     def __init__(self, faults: Luck) -> None:
         self._faults = faults
         self._set: dict[tuple[str, str], Any] = {}
-        """By part and field: what was set last."""
+        """Last values, by part and field."""
         self.kinds: dict[str, Callable[[], None]] = {"change setting": self._change}
 
     def _change(self) -> None:

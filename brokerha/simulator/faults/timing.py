@@ -1,8 +1,7 @@
-"""What goes wrong in a world, and when: each kind comes by itself, at random moments, with a strength that the seed drew.
+"""Kinds of faults and their random times: each kind happens by itself, with a strength drawn by the seed; faults of workers.
 
-Every fault is undone by itself after a while, and all of them at once when the liveness phase begins. Faults aimed at critical
-moments let a process die exactly between two steps of a turn: before its records are durable, after, between two
-messages, before an answer.
+Every fault ends by itself after a while, and all end when the liveness phase begins. Aimed faults kill a process exactly between
+two steps of a turn: before its records are durable, after that, between two messages, before an answer.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ MASTER_POINTS = (
 )
 WORKER_POINTS = ("store absent", "within the store", "store there", "half sent", "copy absent", "copy there")
 SLOW_TURN_US = (1_000, 10_000, 60_000)
-"""What a turn takes at a busy node: of real ones 1,000 to 2,000."""
+"""Duration of a turn at a busy node; at real ones 1,000 to 2,000."""
 COPY_STEPS = (BeginLoad, KeepChunk, OpenLoad, MakeSnapshot, ReadChunks, None)
 WORKER_KINDS: dict[str, tuple[type | None, ...]] = {
     "copy absent": COPY_STEPS,
     "copy there": COPY_STEPS,
     "half sent": (Executed, SnapshotOffered, Chunk, None),
 }
-"""What has to be at hand at a point, where a point is of several things."""
+"""Object that must be at hand, for points with several kinds of objects."""
 RECORDS = (Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Added, Outcomes, None, None)
 MESSAGES = (Post, Bodies, Executed, None)
 PROCESS_POINTS = (*MASTER_POINTS, "view started", "copy absent", "copy there")
@@ -65,14 +64,15 @@ PROCESS_MESSAGES = (Replicate, Confirmed, Candidate, Vote, TxJoin, TxEvents, TxA
 
 
 class WorkerFaults:
-    """The bad luck of workers; the strength and the moments are those of `Faults`.
+    """Faults of workers; `Faults` decides their strength and times.
 
-    What goes wrong with workers and their copies: lost, damaged, spoiled, frozen, switched off, told to take another copy, added late.
+    Faults of workers and copies: lost, damaged, unreadable, frozen, switched off, told to take another copy, added late.
 
-    One worker of the world, the anchor, keeps its disk whatever happens and is never damaged, so that the content survives in every
-    run; it may die, be frozen, cut off, switched off and removed like any other. Where the log of its master does not reach back to it any more,
-    as that master took over the state of another one, the content survives in the others only: until it has caught up nobody loses a copy.
-    The others may forget their log while it is away, and the only copy that is ahead was damaged before: then it is lost (`World`).
+    One worker of the world, the anchor, never loses or damages its disk, so that the content survives in every run; else it has the
+    same faults as any worker. If its master took over the state of another one, that master's log can begin too late for the
+    anchor. Then the content survives only in the other workers, and no worker loses a copy until the anchor has caught up. The
+    other masters can trim their log in the anchor's absence, after the only newer copy was damaged: then the content is lost
+    (`World`).
     """
 
     def __init__(self, faults: Luck) -> None:
@@ -94,14 +94,14 @@ class WorkerFaults:
         return self._faults.one(self._world.workers)  # type: ignore[return-value]
 
     def _expendable(self) -> SimWorker | None:
-        """A worker that may lose its copy."""
+        """Return a worker that can lose its copy."""
         worker, anchor = self._any(), self._world.anchor
         if worker is anchor or (anchor is not None and self._is_cut_off(anchor)):
             return None
         return worker
 
     def _is_cut_off(self, worker: SimWorker) -> bool:
-        """Whether no process of its master holds the lines that this worker lacks."""
+        """Tell whether no process of its master holds the lines that this worker lacks."""
         lacks = self._faults.checkers.truth.applied[worker.node] + 1
         processes = self._world.master(worker.config.master).processes
         return all(process.journal.results_from() > lacks for process in processes)
@@ -162,7 +162,7 @@ class WorkerFaults:
         self._later("worker added", worker, "worker-add")
 
     def _late(self) -> None:
-        """A worker comes to a site that may have forgotten the beginning of its log meanwhile."""
+        """Add a worker to a site that can have trimmed the beginning of its log."""
         last = self._world.masters[len(self._world.options.workers) - 1].node
         worker = self._faults.one([worker for worker in self._world.workers if worker.config.master == last])
         self._order("late worker added", worker, "worker-add")  # type: ignore[arg-type]
@@ -175,7 +175,7 @@ class WorkerFaults:
 
 
 class Faults(Luck):
-    """The bad luck of one world."""
+    """All faults of one world."""
 
     def __init__(self, world: Cluster, members: Members, checkers: Checkers) -> None:
         super().__init__(world, members, checkers)
@@ -206,7 +206,7 @@ class Faults(Luck):
         }
 
     def begin(self) -> None:
-        """Plan the first of each kind."""
+        """Plan the first fault of each kind."""
         for kind in self._world.options.faults:
             self._plan(kind)
 
@@ -221,7 +221,7 @@ class Faults(Luck):
             self._plan(kind)
 
     def strike(self, kind: str) -> None:
-        """Let a kind of fault happen now, unless all is to be well again."""
+        """Let a kind of fault happen now, unless the liveness phase has begun."""
         if not self._world.is_calm:
             self._kinds[kind]()
 
@@ -237,7 +237,7 @@ class Faults(Luck):
         self._end(self.one(self._world.workers))
 
     def _end(self, process: Process | None) -> None:
-        """Half of them are stopped in order."""
+        """Stop half of them in order, and kill the others."""
         if process is None:
             return
         if self._world.rng.random() < 0.5:
@@ -259,7 +259,7 @@ class Faults(Luck):
         self._is_power_failing = True
 
     def on_deferred(self, master: Process) -> None:
-        """A master has something that only its memory holds: now and then the power goes soon after, there or everywhere."""
+        """Sometimes cut the power soon after a master has deferred records, at that master or everywhere."""
         world = self._world
         if self._is_power_failing and not world.is_calm:
             self._is_power_failing = False
@@ -291,7 +291,7 @@ class Faults(Luck):
         process.aim = Aim(point, kind, rng.randint(1, 4))
 
     def _trim(self) -> None:
-        """A master forgets the oldest part of its log: what it has executed and its peers hold, whatever its workers need."""
+        """Trim the oldest part of a master's log that it has executed and its peers hold, even if its workers need it."""
         world = self._world
         truth = self.checkers.truth
         master = self.one(world.master_processes)
@@ -308,7 +308,7 @@ class Faults(Luck):
                 self.note("log trimmed", f"{master.node} below {below}")
 
     def _wipe(self) -> None:
-        """One data directory is lost, of a master that somebody has heard of; only once in a run."""
+        """Lose one data directory, of a master that another one has heard; only once in a run."""
         world = self._world
         singles = [master for master in world.masters if isinstance(master, SimMaster)]
         if any(master.is_wiped for master in singles):
@@ -344,7 +344,7 @@ class Faults(Luck):
             self.cut("partition", both_ways((one, other) for one in names[:place] for other in names[place:]))
 
     def _bridge(self) -> None:
-        """Two sides that only one master hears both of."""
+        """Cut two sides whose only connection is one master."""
         names = self._names()
         self._world.rng.shuffle(names)
         if len(names) > 2:
@@ -352,7 +352,7 @@ class Faults(Luck):
             self.cut("bridge", both_ways((one, other) for one in names[:place] for other in names[place + 1 :]))
 
     def _clog(self) -> None:
-        """Links are clogged one by one and come free in another order."""
+        """Clog links one by one; they come free in another order."""
         world, rng = self._world, self._world.rng
         chosen = [link for link in world.links if rng.random() < 0.5]
         if chosen:
@@ -380,7 +380,7 @@ class Faults(Luck):
         process.is_disk_slow = False
 
     def _slow_processor(self) -> None:
-        """Few turns, each of which finds much."""
+        """Give a process few turns, each with much work."""
         rng = self._world.rng
         process = rng.choice(self._world.processes_list)
         process.turn_us = rng.choice(SLOW_TURN_US)

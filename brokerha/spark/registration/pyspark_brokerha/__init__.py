@@ -1,4 +1,4 @@
-"""Lets Spark find ``format("brokerha")`` by itself: it looks for top-level modules whose names begin with ``pyspark_``."""
+"""Registers ``format("brokerha")``: Spark looks for top-level modules whose names begin with ``pyspark_``."""
 
 from brokerha.spark.data_source import BrokerhaSource as DefaultSource
 
