@@ -252,10 +252,6 @@ class Current:
             views=self.views,
         )
 
-    def copy(self) -> Current:
-        """Return an independent copy."""
-        return unpack(self.pack(), self.pack_history())
-
     def pack(self) -> bytes:
         """Return its bytes but for starts and views, by field name, so that later versions may add fields.
 

@@ -239,10 +239,6 @@ class LogHistory:
         """Lowest LSN whose body is still held; one more than the last when the log is empty."""
         return self._content.current.first_lsn
 
-    def epoch(self) -> int:
-        """Of the entries that were added last."""
-        return self._content.current.epoch
-
     def results_from(self) -> Lsn:
         """Lowest LSN whose result is held; one more than the last executed one when none is."""
         return self._content.current.results_from

@@ -276,11 +276,6 @@ class Ids:
             self.runs.pop(0)
 
     @property
-    def count(self) -> int:
-        """About how many rows there are."""
-        return len(self.lsns) + sum(run.count for run in self.runs)
-
-    @property
     def is_full(self) -> bool:
         """Whether what memory holds has to become a run."""
         return len(self.lsns) + len(self.rejected) >= self._limit

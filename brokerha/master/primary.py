@@ -79,7 +79,6 @@ class Primary:
         self._hands_over_until_ms = 0
         self._farewell: tuple[Outgoing, ...] = ()
         feed_config = JournalFeedConfig(
-            config.process,
             config.others,
             fail_over_after_ms=config.fail_over_after_ms,
             dead_after_ms=max(5000, 2 * config.fail_over_after_ms),

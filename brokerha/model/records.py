@@ -371,9 +371,6 @@ class History(Protocol):
     def first_lsn(self) -> Lsn:
         """Lowest LSN whose body is still held; one more than the last when the log is empty."""
 
-    def epoch(self) -> int:
-        """Of the entries that were added last."""
-
     def results_from(self) -> Lsn:
         """Lowest LSN whose result is held; one more than the last executed one when none is."""
 

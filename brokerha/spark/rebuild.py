@@ -60,7 +60,6 @@ NODE: Final[NodeId] = "archive"
 """Who stands in the manifest of a backup as the worker whose copy it is."""
 PARTITION_ROWS: Final = 250_000
 """Of the log, for each partition of what is sorted: what the driver takes at a time."""
-_TOLD_ITEMS: Final = 10_000
 _SECTIONS: Final = (GRAPH, TABLE, QUEUE, CONTROL)
 
 Tell = Callable[[int, int], None]

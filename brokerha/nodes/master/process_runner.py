@@ -112,7 +112,6 @@ class ProcessRunner:
         self.writes = Histogram()
         """How long the journal took to make records durable, as primary or not."""
         self.role_changes = 0
-        self.turns = 0
         state = copy.journal.state()
         self.role = Role(config.role, state.journal, state.promised_view, position_of(state), clock.now())
         self.master: MasterRunner | None = None
@@ -145,7 +144,6 @@ class ProcessRunner:
             return count
         items = self.transport.receive(TURN_LIMIT, wait_ms)
         now = self.clock.now()
-        self.turns += 1
         if self.failure and now.mono_ms < self._retry_at_ms:
             return len(items)
         try:

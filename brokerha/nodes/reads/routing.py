@@ -300,10 +300,6 @@ class Routing:
         """Whether no answer of this attempt is waited for."""
         return number not in self._attempts
 
-    def loads(self) -> dict[NodeId, int]:
-        """Load of each worker, in the order in which they would be asked."""
-        return self._queue.loads()
-
     def benched(self) -> list[NodeId]:
         """Workers that get probes only."""
         return [node for node in self._queue.loads() if self._queue.is_benched(node)]

@@ -171,7 +171,6 @@ class WorkerNode:
         same machine find it; None for no such door.
         """
         self.config = config
-        self.cluster = cluster
         self.store = store
         self.transport = transport
         self.clock = clock
@@ -478,10 +477,6 @@ class WorkerNode:
         """End what `start` may be waiting for; from any thread."""
         if self._scrubbing is not None:
             self._scrubbing.close(0)
-
-    def applied_lsn(self) -> Lsn:
-        """What this copy has applied."""
-        return self.runner.core.applied
 
     def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
         """Complete when this copy has applied ``lsn``."""

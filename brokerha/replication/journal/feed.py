@@ -184,7 +184,6 @@ def _without_known(number: int, kept: _Kept, reader: Reader) -> bytes:
 class JournalFeedConfig:
     """Names, windows and waits of a primary."""
 
-    process: NodeId
     backups: tuple[NodeId, ...] = ()
     """The other processes of the master."""
     fail_over_after_ms: int = 3000

@@ -278,10 +278,6 @@ class JournalFollower:
         """The whole body of a transaction came through its queue, and its digest is right."""
         self._bodies.put(txid, body)
 
-    def body_of(self, txid: TxId) -> bytes | None:
-        """The body of a transaction that is prepared, or whose events are all here."""
-        return self._bodies.of(txid)
-
     def _look_for_bodies(self, now: Instant) -> None:
         """Ask for records in full whose bodies did not come in time."""
         self._line.fill()

@@ -89,7 +89,6 @@ class Run:
 class Step:
     """One step that has no answer yet."""
 
-    ticket: int
     node: NodeId
     action: str
     run: Run

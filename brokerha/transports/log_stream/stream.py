@@ -89,7 +89,6 @@ class LogSession:
         news: News,
         state: LinkState,
         config: TransportConfig,
-        counters: Counters,
     ) -> None:
         """Declare, and find out where to go on. Raises what py-amqp raises."""
         self._node = node
@@ -98,7 +97,6 @@ class LogSession:
         self._news = news
         self._state = state
         self._config = config
-        self._counters = counters
         self._batch: LogBatch | None = None
         self._groups: deque[list[Post]] = deque()
         """What of the batch is not confirmed; the first one may be on its way."""
@@ -214,7 +212,6 @@ class LogSession:
         for post in self._answered(number, multiple, is_refused=True):
             if not post.is_log:
                 # A queue that refuses when it is full must not hold up the others: its owner chose to miss changes.
-                self._counters.add("refused_changes")
                 log.warning("a queue refused a change", key=post.key, lsn=post.properties["application_headers"]["lsn"])
 
     def _on_return(self, _problem: Exception, _exchange: str, _key: str, _message: Any) -> None:
@@ -226,7 +223,6 @@ class LogSession:
         posts = [self._on_way.pop(each) for each in numbers if each in self._on_way]
         if is_refused and any(post.is_log for post in posts):
             # A log message is alone in its group, which stays the first one.
-            self._counters.add("refused_log")
             self._again_s = time.monotonic() + REFUSED_PAUSE_S
         elif posts and not self._on_way:
             self._confirmed()
@@ -292,13 +288,12 @@ class LogStream:
         self._config = config or TransportConfig()
         self._news = News()
         self._state = LinkState((_LOG,))
-        self._counters = Counters()
         self._is_started = False
         identity, addresses = (
             Identity(connection_name(node, "master", _LOG), "master", node, cluster),
             parse_addresses(url),
         )
-        shared = (self._state, self._config, self._counters)
+        shared = (self._state, self._config, Counters())
         self._thread = ConnectionThread(
             identity.name, lambda wake: KeptConnection(identity, _LOG, addresses, self._session, wake, *shared)
         )
@@ -321,10 +316,6 @@ class LogStream:
         """Up to where everything is confirmed."""
         return self._news.published
 
-    def counters(self) -> dict[str, int]:
-        """Monotone counts."""
-        return self._counters.read()
-
     def close(self, timeout_s: float) -> None:
         """End the thread; nothing is lost by ending it anywhere."""
         if self._is_started:
@@ -333,13 +324,4 @@ class LogStream:
             self._thread.join(timeout_s)
 
     def _session(self, connection: Connection) -> LogSession:
-        return LogSession(
-            connection,
-            self._node,
-            self._cluster,
-            self._committed,
-            self._news,
-            self._state,
-            self._config,
-            self._counters,
-        )
+        return LogSession(connection, self._node, self._cluster, self._committed, self._news, self._state, self._config)

@@ -123,7 +123,7 @@ class JournalTable:
         backups = tuple(each for each in self.names if each != name)
         process.open = []
         process.feed = JournalFeed(
-            JournalFeedConfig(name, backups, **self._feed_settings),
+            JournalFeedConfig(backups, **self._feed_settings),
             process.log,
             view=view,
             journal=process.log.name,

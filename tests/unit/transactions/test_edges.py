@@ -8,8 +8,7 @@ from brokerha.model.records import TxDecided
 from brokerha.model.requests import TxReply
 from brokerha.model.wire.messages import Envelope
 from brokerha.model.wire.process_messages import TxAnswer, TxEvents
-from brokerha.transactions.outcomes import word_of
-from tests.unit.transactions.bench import TxBench
+from tests.unit.transactions.bench import TxBench, word_of
 from tests.unit.transactions.queue_site import accept, publish
 
 XID = "1:aa:"
