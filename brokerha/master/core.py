@@ -292,7 +292,7 @@ class MasterCore:
             *(() if is_silent else (self.feed.deadline_ms(now.mono_ms), self.tasks.deadline_ms())),
             self.retention.deadline_ms(),
             self.waiters.deadline_ms(),
-            self.transacting.deadline_ms(),
+            self.transacting.coordinator.deadline_ms(),
             self._outcomes_due_ms,
             self.deferring.deadline_ms(),
             self.parting.deadline_ms(),
@@ -351,7 +351,7 @@ class MasterCore:
             self.feed.expect(self.waiters.awaited_lsn)
             messages += self.feed.messages(now.mono_ms)
             messages += self.tasks.messages(now)
-        if not records and not self.sync.has_more():
+        if not records and not self.sync.posting.has_more:
             self._settled_at = now
         replies, answers = self.transacting.split(self.waiters.replies) if self.waiters.replies else ((), ())
         self.waiters.replies = []

@@ -224,10 +224,6 @@ class Primary:
         for backup, reason in silent.items():
             self.feed.part(backup, reason)
 
-    def take_part(self) -> tuple[NodeId, ...]:
-        """Backups that take part in transactions from now on. Asked between two turns: whatever is closed has its record in the feed."""
-        return self.feed.take_part()
-
     # ---- questions
 
     @property

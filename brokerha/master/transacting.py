@@ -143,31 +143,31 @@ class Transacting:
         """Go on with those whose prepare was judged. Before the records of a turn: a decision is written with what it accepts."""
         self._may_be_judged = False
         if not self._is_over():
-            self.coordinator.look(now)
+            self.coordinator.deciding.look(now)
 
     def on_added(self, first_lsn: Lsn, added: tuple[Ordered, ...]) -> None:
         """Transactions got their LSNs."""
         self._may_be_judged = True
-        self.coordinator.on_added(first_lsn, added)
+        self.coordinator.deciding.on_added(first_lsn, added)
         if not self._core.site.workers:
             # Nobody here ever says how they were executed: what they had locked is decided by the order alone.
-            self.coordinator.on_results(first_lsn, ((APPLIED, "", b"", b""),) * len(added))
+            self.coordinator.deciding.on_results(first_lsn, ((APPLIED, "", b"", b""),) * len(added))
 
     def on_results(self, first_lsn: Lsn, results: tuple[ResultRow, ...]) -> None:
         """Transactions were executed."""
         self._may_be_judged = True
-        self.coordinator.on_results(first_lsn, results)
+        self.coordinator.deciding.on_results(first_lsn, results)
 
     def go_back(self, lsn: Lsn) -> None:
         """What got an LSN above this one has none any more."""
         self._may_be_judged = True
-        self.coordinator.go_back(lsn)
+        self.coordinator.deciding.go_back(lsn)
 
     def on_state(self, lsn: Lsn, known: Mapping[TxId, Lsn]) -> None:
         """The state of another master was taken over, with LSNs of these; everything up to ``lsn`` has a result now."""
         for txid, at in known.items():
             self.on_added(at, ((0, txid, ""),))
-        self.coordinator.on_state(lsn, lambda at: self._core.result_of(at) or (APPLIED, "", b"", b""))
+        self.coordinator.deciding.on_state(lsn, lambda at: self._core.result_of(at) or (APPLIED, "", b"", b""))
 
     def refusal_of(self, submit: Submit) -> tuple[str, str] | None:
         """What speaks against a plain write by itself, or beside the open transactions: (name of an error, reason), or None."""
@@ -235,10 +235,6 @@ class Transacting:
 
     def _is_over(self) -> bool:
         return bool(self._core.sync.lost or self._core.sync.retired)
-
-    def deadline_ms(self) -> int | None:
-        """When it wants to be woken."""
-        return self.coordinator.deadline_ms()
 
     # ---- Log
 

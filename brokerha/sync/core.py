@@ -402,10 +402,6 @@ class SyncCore(SyncState):
 
     # ---- questions
 
-    def has_more(self) -> bool:
-        """Whether another round in the same instant may have something to send: a post was filled to its window."""
-        return self.posting.has_more
-
     def backlog(self) -> int:
         """Accepted and announced transactions that are not yet synchronised."""
         return self.incoming.count + len(self.parked) + len(self.accepted)

@@ -161,7 +161,7 @@ class ProcessRunner:
             standby.answer(answer, journal, journal.state() if isinstance(answer, LoadOpened) else None, now)
         for item in items:
             if isinstance(item, Absence):
-                standby.on_absence(item.node, now)
+                standby.role.on_absence(item.node, now)
             elif isinstance(item, Envelope) and not self.on_node(item, now):
                 standby.step(item, now)
         if standby.follower.primary and standby.follower.primary != self._pointed:

@@ -219,7 +219,7 @@ class WorkerNode:
         if self._near is not None:
             self._near.start()
         if self._scrubbing is not None:
-            self._scrubbing.start(self.on_damage, self._may_be_scrubbed)
+            self._scrubbing.start(self.on_damage, lambda: self.runner.core.may_be_read)
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Finish what is under way, close everything. Idempotent."""
@@ -316,9 +316,6 @@ class WorkerNode:
         log.error("the copy is damaged", node=self.config.node, reason=reason)
         self.reads.shut(f"{self.config.node} is out of sync: {reason}")
         self.loop.call(lambda: self.runner.core.step(Damaged(reason), self.clock.now()))
-
-    def _may_be_scrubbed(self) -> bool:
-        return self.runner.core.may_be_read
 
     def _on_node(self, envelope: Envelope, now: Instant) -> bool:
         message = envelope.message

@@ -246,8 +246,6 @@ class JournalFeed:
         self.journal = journal
         self.floor: tuple[Lsn, Lsn] = (0, 0)
         """(LSN, LSN) below which bodies, and ids, need not be kept; set by the part that decides it."""
-        self.ignored = 0
-        """Messages of strangers, or for another view."""
         self._views = ViewHistory(views)
         self._recent = Recent(log.last_number, config.memory_bytes)
         self._log = _WithRecent(log, self._recent)
@@ -285,7 +283,6 @@ class JournalFeed:
         """A backup says how far it is. Words for a newer view are left to the role, which decides about views."""
         backup = self._backups.get(sender)
         if backup is None or word.view > self.view:
-            self.ignored += 1
             return
         if word.view == self.view and self._is_stale(backup, word):
             backup.foreign_words += 1
@@ -324,10 +321,8 @@ class JournalFeed:
     def on_records_wanted(self, sender: NodeId, wanted: RecordsWanted) -> None:
         """A backup asks for records; `messages` brings them, as many as one answer takes."""
         backup = self._backups.get(sender)
-        if backup is None or wanted.view != self.view or wanted.first > self.last_number:
-            self.ignored += 1
-            return
-        backup.want(wanted.first, wanted.last)
+        if backup is not None and wanted.view == self.view and wanted.first <= self.last_number:
+            backup.want(wanted.first, wanted.last)
 
     def take_part(self) -> tuple[NodeId, ...]:
         """Backups that take part in transactions from now on, also in those that are open: all that are ready now."""

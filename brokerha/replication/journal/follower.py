@@ -22,9 +22,9 @@ from brokerha.following.loading import LoadConfig, Loading
 from brokerha.following.machine import Event, State, after
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.invariants import invariant
-from brokerha.model.ready import ChunkKept, CopyDecision, LoadBegun, LoadFailed
+from brokerha.model.ready import CopyDecision
 from brokerha.model.records import MasterState, Record
-from brokerha.model.wire.messages import Chunk, Outgoing, SnapshotOffered
+from brokerha.model.wire.messages import Outgoing
 from brokerha.model.wire.process_messages import Confirmed, Records, RecordsMissing, RecordsWanted, Replicate
 from brokerha.replication.journal.backups import PAUSED
 from brokerha.replication.journal.line import Bodies, JournalLine, Placed
@@ -98,7 +98,6 @@ class JournalFollower:
         """Space on the disk of the journal, as it was told last."""
         self.is_resting = False
         """Whether an operator paused it: it hears its primary and says where it stands, nothing else."""
-        self.ignored = 0
         self._asking_full = Asking(config.ask)
         self._lacking: tuple[Range, int] | None = None
         """(range of records that lack a body, since when)"""
@@ -197,7 +196,6 @@ class JournalFollower:
         """The primary sends records, or a heartbeat. Returns False when it is not to be obeyed."""
         is_stranger = sender not in self.config.others or self.primary not in ("", sender)
         if message.view < self.view or (message.view == self.view and is_stranger):
-            self.ignored += 1
             return False
         if message.view > self.view or not self.primary:
             self._obey(sender, message.view, now)
@@ -245,7 +243,6 @@ class JournalFollower:
         first = message.previous[1] + 1
         is_asked = any(asking.is_asked(sender, first) for asking in self._askings())
         if not self.follower.is_following or not is_asked:
-            self.ignored += 1
             return
         placed = self._line.place(message.previous, message.items, is_full=True)
         if placed is Placed.PARTED and sender == self.primary:
@@ -326,14 +323,6 @@ class JournalFollower:
     def _begin_load(self, now: Instant) -> None:
         """The primary is the only source: what another one holds may lack records that were confirmed from here."""
         self.follower.loads.begin((self.primary,), now)
-
-    def on_load_message(self, sender: NodeId, message: SnapshotOffered | Chunk, now: Instant) -> None:
-        """A source offers its snapshot or refuses, or a chunk of it came."""
-        self.follower.loads.on_message(sender, message, now)
-
-    def on_copy_answer(self, answer: LoadBegun | ChunkKept | LoadFailed, now: Instant) -> None:
-        """The disk answers a decision; a load that is open is told by `on_loaded`."""
-        self.follower.loads.on_answer(answer, now)
 
     def on_loaded(self, log: NumberedLog, state: MasterState) -> None:
         """The snapshot is open as the journal, whatever was decided meanwhile."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from brokerha.following.leader import NEVER
 from brokerha.model import states
 from brokerha.model.fingerprints import from_text
-from brokerha.model.ids import Instant, Lsn, NodeId
+from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.log_lineages import Rewinds
 from brokerha.model.records import History
 from brokerha.model.wire.messages import Idle, LoadFrom, Message, Outgoing, Progress
@@ -70,7 +70,6 @@ class Site:
         """Workers of another site whose content this site is to take."""
         self.splits = Splits(config, history, rewinds)
         self.lineages = self.splits.lineages
-        self.ignored = 0
         self._votes: Votes | None = None
         self._orders: list[Outgoing] = []
 
@@ -79,7 +78,6 @@ class Site:
     def on_progress(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
         """A worker says where it stands."""
         if self._is_past(worker, progress, mono_ms):
-            self.ignored += 1
             return
         if worker.journal != progress.journal or progress.applied_lsn < worker.applied:
             worker.take_copy(progress)
@@ -294,14 +292,6 @@ class Site:
                 self.stand(worker, Standing.OUT_OF_SYNC, f"the log went back to LSN {lsn}")
         for worker in self.workers.values():
             self.judge(worker, mono_ms)
-
-    def keep_copy(self, now: Instant) -> None:
-        """Have one worker in sync keep a copy of its content, another one when that one dies; until `drop_copies`."""
-        self.splits.keeping.keep(now)
-
-    def drop_copies(self, now: Instant) -> None:
-        """The split is over: nobody is to keep anything any more."""
-        self.splits.keeping.drop(now)
 
     def kept(self) -> dict[NodeId, Lsn]:
         """Workers that keep a copy which could be restored, by their own words, and its LSN."""

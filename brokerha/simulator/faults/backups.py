@@ -75,7 +75,7 @@ class BackupFaults:
     def _empty(self) -> None:
         """A process loses its directory."""
         process = self._process()
-        if process is not None and self._faults.checkers.may_be_emptied(process):
+        if process is not None and self._faults.checkers.journals.may_be_emptied(process):
             self._faults.note("process emptied", process.node)
             process.die()
             process.empty()
