@@ -325,7 +325,7 @@ class SyncCore(SyncState):
             return
         holders = sorted(self.peers.givers(), key=lambda node: not self.peers.is_heard(node, now.mono_ms))
         again_ms = self.config.retransmit_ms
-        result.messages.extend(self.recovery.fetch(self.bodies.has, holders, now.mono_ms, again_ms))
+        result.messages.extend(self.recovery.missing.fetch(self.bodies.has, holders, now.mono_ms, again_ms))
 
     def _hold(self, stream: Stream, entries: Sequence[Entry], result: RoundResult, now: Instant) -> None:
         first = stream.hold(entries)
@@ -413,6 +413,6 @@ class SyncCore(SyncState):
         due = [self.posting.due_ms(self), self.epochs.deadline_ms(self)]
         if not self.is_standing_still():
             if not self.recovery.is_over:
-                due.append(self.recovery.due_ms(self.config.retransmit_ms))
+                due.append(self.recovery.missing.due_ms(self.config.retransmit_ms))
             due += self.bodies.due_ms(self.streams.values())
         return min([at for at in due if at is not None])

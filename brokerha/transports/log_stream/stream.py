@@ -116,7 +116,7 @@ class LogSession:
         log.info("log stream goes on", stream=log_stream(node), lsn=self._next, is_new=last is None)
         self._channel: Any = connection.channel()
         self._channel.confirm_select()
-        self._channel.events["basic_ack"].add(self._on_ack)
+        self._channel.events["basic_ack"].add(self._answered)
         self._channel.events["basic_nack"].add(self._on_nack)
         self._channel.events["basic_return"].add(self._on_return)
         self._checks: Any = connection.channel()
@@ -204,9 +204,6 @@ class LogSession:
             self._channel.basic_publish(message, post.exchange, post.key, mandatory=post.is_log)
             self._number += 1
             self._on_way[self._number] = post
-
-    def _on_ack(self, number: int, multiple: bool) -> None:
-        self._answered(number, multiple)
 
     def _on_nack(self, number: int, multiple: bool) -> None:
         for post in self._answered(number, multiple, is_refused=True):
