@@ -244,14 +244,13 @@ class Client(Calls):
         ``rows`` of the answer are (key, value) in byte order of the keys, and ``lsn`` is the moment. ``timeout`` is for each
         question. For a ``snapshot``, ``lsn`` is the LSN at which the snapshot was made.
         """
-        from brokerha.client.exporting import export, export_snapshot
+        from brokerha.client.exporting import Range, export, export_snapshot
 
         self._outside()
-        last = None if end is None else as_bytes(end)
-        seconds = self.seconds(timeout)
+        wanted = Range(table, as_bytes(prefix), as_bytes(start), None if end is None else as_bytes(end))
         if snapshot is not None:
-            return export_snapshot(self, snapshot, table, as_bytes(prefix), as_bytes(start), last, min_lsn, seconds)
-        return export(self, table, as_bytes(prefix), as_bytes(start), last, min_lsn, seconds)
+            return export_snapshot(self, snapshot, wanted, min_lsn, self.seconds(timeout))
+        return export(self, wanted, min_lsn, self.seconds(timeout))
 
     def control_list(self, *, min_lsn: Least = None, timeout: float | None = None) -> list[dict[str, str]]:
         """Return the control suite, sorted by name: ``{"name", "kind", "target", "text", "expected"}`` of each check."""

@@ -41,28 +41,21 @@ class Export(NamedTuple):
     rows: Iterator[Row]
 
 
-class _Range(NamedTuple):
+class Range(NamedTuple):
+    """Keys of one table."""
+
     table: str
     prefix: bytes
     start: bytes
     end: bytes | None
 
     def has(self, table: str, key: bytes) -> bool:
+        """Whether a key is in it."""
         return table == self.table and key.startswith(self.prefix) and key >= self.start and (self.end is None or key < self.end)
 
 
-def export(
-    calls: Calls,
-    table: str,
-    prefix: bytes,
-    start: bytes,
-    end: bytes | None,
-    min_lsn: Least,
-    seconds: float,
-    page_rows: int = PAGE_ROWS,
-) -> Export:
+def export(calls: Calls, wanted: Range, min_lsn: Least, seconds: float, page_rows: int = PAGE_ROWS) -> Export:
     """Export a range (module head); ``seconds`` are for each question. Raises NotReady when the log is too short or went back."""
-    wanted = _Range(table, prefix, start, end)
     pages = _pages(calls, wanted, min_lsn, seconds, page_rows)
     first, lsn, is_last = next(pages)
     if is_last:
@@ -77,7 +70,7 @@ def export(
         for change in changes:
             if change[0] in {"put", "delete"} and wanted.has(change[1], change[2]):
                 held.change(*change[2:])
-            elif isinstance(change, Staged) and (TABLE, table) in change.stores:
+            elif isinstance(change, Staged) and (TABLE, wanted.table) in change.stores:
                 raise NotReady("a large transaction wrote the table while it was read: begin again")
     if _lineage_at(calls, max(lsns), seconds) != lineage:
         raise NotReady("the log went back while the table was read: begin again")
@@ -85,21 +78,13 @@ def export(
 
 
 def export_snapshot(
-    calls: Calls,
-    snapshot: str,
-    table: str,
-    prefix: bytes,
-    start: bytes,
-    end: bytes | None,
-    min_lsn: Least,
-    seconds: float,
-    page_rows: int = PAGE_ROWS,
+    calls: Calls, snapshot: str, wanted: Range, min_lsn: Least, seconds: float, page_rows: int = PAGE_ROWS
 ) -> Export:
     """Export a range of a snapshot, which never changes. Raises UnknownSnapshot, also when it is dropped during the export."""
     made = _made_at(calls, snapshot, min_lsn, seconds)
 
     def rows() -> Iterator[Row]:
-        for found, lsn, _ in _pages(calls, _Range(table, prefix, start, end), made.read_lsn, seconds, page_rows, snapshot):
+        for found, lsn, _ in _pages(calls, wanted, made.read_lsn, seconds, page_rows, snapshot):
             # If the same snapshot is still there afterwards, it was there when the page was read.
             if _made_at(calls, snapshot, lsn, seconds).lsn != made.lsn:
                 raise UnknownSnapshot(f"snapshot {snapshot!r} was dropped and made again while it was read: begin again")
@@ -123,7 +108,7 @@ def _made_at(calls: Calls, snapshot: str, min_lsn: Least, seconds: float) -> _Ma
 
 
 def _pages(
-    calls: Calls, wanted: _Range, min_lsn: Least, seconds: float, most_rows: int, snapshot: str | None = None
+    calls: Calls, wanted: Range, min_lsn: Least, seconds: float, most_rows: int, snapshot: str | None = None
 ) -> Iterator[tuple[list[Row], Lsn, bool]]:
     """Yield pages in key order: rows, the one LSN that they show, and whether the page is the last."""
     start, is_last, rows = wanted.start, False, most_rows

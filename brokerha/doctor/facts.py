@@ -19,7 +19,6 @@ class FileFact:
     path: str
     mode: int
     """Permission bits, such as 0o600."""
-    uid: int
 
 
 @dataclass(frozen=True, slots=True)

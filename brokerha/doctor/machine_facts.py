@@ -121,7 +121,7 @@ def secret_facts(config: ClusterConfig, environ: Mapping[str, str], secrets: Pat
 
 def _file_fact(path: Path) -> FileFact:
     about = path.stat()
-    return FileFact(str(path), stat.S_IMODE(about.st_mode), about.st_uid)
+    return FileFact(str(path), stat.S_IMODE(about.st_mode))
 
 
 def _has_password(path: Path) -> bool:

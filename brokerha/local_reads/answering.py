@@ -56,7 +56,8 @@ class AnsweringThread:
         self._node = node
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._open: set[_Connection] = set()
+        self.open: set[_Connection] = set()
+        """Doors that are connected."""
 
     def start(self) -> None:
         """Listen and answer from now on. Without a socket, reads come over the broker, and the log says so."""
@@ -103,7 +104,7 @@ class AnsweringThread:
             server = loop.run_until_complete(loop.create_unix_server(lambda: _Connection(self, loop), sock=listening))
             loop.run_forever()
             server.close()
-            for connection in list(self._open):
+            for connection in list(self.open):
                 connection.transport.abort()
             # So that aborted connections are notified.
             loop.run_until_complete(asyncio.sleep(0))
@@ -115,14 +116,6 @@ class AnsweringThread:
             )
         finally:
             loop.close()
-
-    def joined(self, connection: _Connection) -> None:
-        """Note the connection of a door."""
-        self._open.add(connection)
-
-    def left(self, connection: _Connection) -> None:
-        """Note the end of a connection."""
-        self._open.discard(connection)
 
 
 class _Connection(asyncio.Protocol):
@@ -142,12 +135,12 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the hello."""
         self.transport = transport  # type: ignore[assignment]
-        self._thread.joined(self)
+        self._thread.open.add(self)
         self.transport.write(self._thread.hello)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection: no door waits for its reads."""
-        self._thread.left(self)
+        self._thread.open.discard(self)
 
     def pause_writing(self) -> None:
         """Stop answering a door that does not take its answers."""

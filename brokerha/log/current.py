@@ -232,37 +232,13 @@ class Current:
 
     def master_state(self, journal: str) -> MasterState:
         """Return a `MasterState` without the tail: no parked transactions, no streams, no epoch, no decisions."""
-        return MasterState(
-            journal=journal,
-            incarnation=self.incarnation,
-            high_water=self.high_water,
-            epoch=self.epoch,
-            promised_epoch=self.promised_epoch,
-            peer_journals=dict(self.peer_journals),
-            used=dict(self.used),
-            lsn=self.lsn,
-            last=self.last,
-            executed_lsn=self.executed_lsn,
-            fingerprint=self.fingerprint,
-            items=self.items,
-            workers=self.workers,
-            pins=self.pins,
-            taken_splits=self.taken_splits,
-            starts=self.starts,
-            views=self.views,
-        )
-
-    def copy(self) -> Current:
-        """Return an independent copy."""
-        return unpack(self.pack(), self.pack_history())
+        values: dict[str, Any] = {name: getattr(self, name) for name in _OF_MASTERS}
+        values.update(peer_journals=dict(self.peer_journals), used=dict(self.used))
+        return MasterState(journal, **values)
 
     def pack(self) -> bytes:
-        """Return its bytes without starts and views, by field name, so that later versions can add fields.
-
-        Pins and epochs are included only if there are any: earlier versions do not know them.
-        """
-        values = {name: getattr(self, name) for name in _NAMES}
-        data: bytes = msgpack.packb({n: v for n, v in values.items() if n not in _LATER or v != _LATER[n]})
+        """Return its bytes but for starts and views, by field name, so that later versions may add fields."""
+        data: bytes = msgpack.packb({name: getattr(self, name) for name in _NAMES})
         return data
 
     def pack_history(self) -> bytes:
@@ -273,20 +249,12 @@ class Current:
 
 _HISTORY = ("starts", "views")
 _NAMES = tuple(f.name for f in fields(Current) if f.name not in _HISTORY)
-_LATER: dict[str, Any] = {
-    "pins": (),
-    "promised_epoch": FIRST,
-    "installed": FIRST,
-    "installed_by": 0,
-    "begins": {},
-    "rewound_by": 0,
-    "taken_splits": 0,
-}
-"""Fields of later versions, with their values if they were never written."""
+_OF_MASTERS = {f.name for f in fields(MasterState)} & {f.name for f in fields(Current)} - {"installed"}
+"""What a `MasterState` has by the same name; an installed epoch is the whole of it there."""
 
 
-def unpack(data: bytes, history: bytes = b"\x80") -> Current:
-    """Restore the results of `Current.pack` and `Current.pack_history`; without the second, starts and views are unknown."""
+def unpack(data: bytes, history: bytes) -> Current:
+    """Return what `Current.pack` and `Current.pack_history` were called on."""
     values: dict[str, Any] = msgpack.unpackb(data, use_list=False)
     return Current(**values, **msgpack.unpackb(history, use_list=False))
 

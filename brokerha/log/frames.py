@@ -120,10 +120,10 @@ def _written_after(data: bytes, bad: int, seed: int) -> int | None:
     return None
 
 
-def sealed(value: Any, seed: int = 0) -> bytes:
+def sealed(value: Any) -> bytes:
     """Return the bytes of a small file: xxh3-64 of the rest, and a msgpack value."""
     body: bytes = msgpack.packb(value)
-    return SUM.pack(xxh3_64_intdigest(body, seed)) + body
+    return SUM.pack(xxh3_64_intdigest(body)) + body
 
 
 def unsealed(data: bytes, place: str) -> Any:

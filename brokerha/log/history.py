@@ -239,10 +239,6 @@ class LogHistory:
         """Return the lowest LSN whose body is still held; one more than the last when the log is empty."""
         return self._content.current.first_lsn
 
-    def epoch(self) -> int:
-        """Return the epoch of the last added entries."""
-        return self._content.current.epoch
-
     def results_from(self) -> Lsn:
         """Return the lowest LSN whose result is held; one more than the last executed one when none is."""
         return self._content.current.results_from

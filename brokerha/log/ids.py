@@ -276,11 +276,6 @@ class Ids:
             self.runs.pop(0)
 
     @property
-    def count(self) -> int:
-        """Approximate number of rows."""
-        return len(self.lsns) + sum(run.count for run in self.runs)
-
-    @property
     def is_full(self) -> bool:
         """Tell whether the ids in memory must become a run."""
         return len(self.lsns) + len(self.rejected) >= self._limit

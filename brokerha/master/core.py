@@ -14,8 +14,10 @@ The core never blocks. It reads only its own journal (`History`).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from brokerha.master import belonging
 from brokerha.master.admission import Waiters, is_other_body, is_other_origin
@@ -175,19 +177,21 @@ class MasterCore:
         self.bodies: dict[str, bytes] = {}
         """Bodies accepted in this turn, which are not in the journal yet."""
         self.transacting = Transacting(self, state)
-        self._handlers = {
+        self._handlers: dict[type, Callable[[Any, Instant], None]] = {
             Post: self._on_post,
-            Bodies: self._on_bodies,
-            Fetch: self._on_fetch,
-            Executed: self._on_executed,
-            Progress: self._on_progress,
-            Request: self._on_request,
+            Bodies: lambda item, _: self.sync.on_bodies(item.sender, item.message),
+            Fetch: lambda item, _: self.sync.on_fetch(item.sender, item.message),
+            Executed: lambda item, now: self._take_in(self.feed.on_executed(item.sender, item.message, now.mono_ms), now),
+            Progress: lambda item, now: self.feed.on_progress(item.sender, item.message, now.mono_ms),
+            Request: lambda item, _: self.feed.on_request(item.sender, item.message),
             Leave: self._on_leave,
-            Apply: self._on_lines,
-            RangeMissing: self._on_lines_missing,
-            TaskReport: self._on_task_report,
+            Apply: lambda item, now: self._take_in(self.feed.on_lines(item.sender, item.message, now.mono_ms), now),
+            RangeMissing: lambda item, _: self.feed.on_lines_missing(item.sender, item.message),
+            TaskReport: lambda item, now: self.tasks.on_report(item.sender, item.message, now),
             TxAnswer: self.transacting.on_answer,
-            **dict.fromkeys(EPOCH_MESSAGES, self._on_epoch_message),
+            **dict.fromkeys(
+                EPOCH_MESSAGES, lambda item, now: self.sync.epochs.on_message(self.sync, item.sender, item.message, now)
+            ),
         }
 
     # ---- inputs
@@ -221,25 +225,6 @@ class MasterCore:
         if row.fingerprint and is_comparable and envelope.sender in self.sync.peers.peers:
             self.sites.on_row(envelope.sender, row.fingerprint_lsn, from_text(row.fingerprint))
 
-    def _on_epoch_message(self, envelope: Envelope, now: Instant) -> None:
-        self.sync.epochs.on_message(self.sync, envelope.sender, envelope.message, now)
-
-    def _on_bodies(self, envelope: Envelope, _now: Instant) -> None:
-        self.sync.on_bodies(envelope.sender, envelope.message)  # type: ignore[arg-type]
-
-    def _on_fetch(self, envelope: Envelope, _now: Instant) -> None:
-        self.sync.on_fetch(envelope.sender, envelope.message)  # type: ignore[arg-type]
-
-    def _on_executed(self, envelope: Envelope, now: Instant) -> None:
-        report = envelope.message
-        self._take_in(self.feed.on_executed(envelope.sender, report, now.mono_ms), now)  # type: ignore[arg-type]
-
-    def _on_lines(self, envelope: Envelope, now: Instant) -> None:
-        self._take_in(self.feed.on_lines(envelope.sender, envelope.message, now.mono_ms), now)  # type: ignore[arg-type]
-
-    def _on_lines_missing(self, envelope: Envelope, _now: Instant) -> None:
-        self.feed.on_lines_missing(envelope.sender, envelope.message)  # type: ignore[arg-type]
-
     def _take_in(self, outcomes: Outcomes | None, now: Instant) -> None:
         if outcomes is not None:
             self._outcomes.append(outcomes)
@@ -248,20 +233,11 @@ class MasterCore:
             self.waiters.on_results(outcomes.first_lsn, outcomes.results)
             self.transacting.on_results(outcomes.first_lsn, outcomes.results)
 
-    def _on_progress(self, envelope: Envelope, now: Instant) -> None:
-        self.feed.on_progress(envelope.sender, envelope.message, now.mono_ms)  # type: ignore[arg-type]
-
-    def _on_request(self, envelope: Envelope, _now: Instant) -> None:
-        self.feed.on_request(envelope.sender, envelope.message)  # type: ignore[arg-type]
-
     def _on_leave(self, envelope: Envelope, now: Instant) -> None:
         if envelope.sender in self.feed.workers:
             self.feed.on_gone(envelope.sender, now.mono_ms)
         else:
             self.sync.epochs.on_leave(self.sync, envelope.sender, envelope.incarnation, now)
-
-    def _on_task_report(self, envelope: Envelope, now: Instant) -> None:
-        self.tasks.on_report(envelope.sender, envelope.message, now)  # type: ignore[arg-type]
 
     def _on_submit(self, submit: Submit, now: Instant) -> None:
         if self.sync.lost:
@@ -316,7 +292,7 @@ class MasterCore:
             *(() if is_silent else (self.feed.deadline_ms(now.mono_ms), self.tasks.deadline_ms())),
             self.retention.deadline_ms(),
             self.waiters.deadline_ms(),
-            self.transacting.deadline_ms(),
+            self.transacting.coordinator.deadline_ms(),
             self._outcomes_due_ms,
             self.deferring.deadline_ms(),
             self.parting.deadline_ms(),
@@ -375,7 +351,7 @@ class MasterCore:
             self.feed.expect(self.waiters.awaited_lsn)
             messages += self.feed.messages(now.mono_ms)
             messages += self.tasks.messages(now)
-        if not records and not self.sync.has_more():
+        if not records and not self.sync.posting.has_more:
             self._settled_at = now
         replies, answers = self.transacting.split(self.waiters.replies) if self.waiters.replies else ((), ())
         self.waiters.replies = []

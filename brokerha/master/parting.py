@@ -117,9 +117,9 @@ class Parting:
         core.feed.holds_after = self._held_after(now.mono_ms) if is_parted and keeps_copies(core.sync.mode) else None
         if keeps_copies(core.sync.mode) and (is_parted or self._is_somebody_missing(now.mono_ms)):
             if is_parted or now.mono_ms - self._began_ms > core.sync.config.heard_ms:
-                core.site.keep_copy(now)
+                core.site.splits.keeping.keep(now)
         elif not self._unsettled(now.mono_ms):
-            core.site.drop_copies(now)
+            core.site.splits.keeping.drop(now)
             self._may_keep = core.sync.keeps_sides or bool(core.site.kept())
 
     def _held_after(self, mono_ms: int) -> Lsn | None:

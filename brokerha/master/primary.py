@@ -79,7 +79,6 @@ class Primary:
         self._hands_over_until_ms = 0
         self._farewell: tuple[Outgoing, ...] = ()
         feed_config = JournalFeedConfig(
-            config.process,
             config.others,
             fail_over_after_ms=config.fail_over_after_ms,
             dead_after_ms=max(5000, 2 * config.fail_over_after_ms),
@@ -224,10 +223,6 @@ class Primary:
         """Exclude backups that a transaction lost, with reasons: they must join anew to be ready, and then have its record."""
         for backup, reason in silent.items():
             self.feed.part(backup, reason)
-
-    def take_part(self) -> tuple[NodeId, ...]:
-        """Return the backups that take part in transactions from now on. Call it between turns, when the feed has all records."""
-        return self.feed.take_part()
 
     # ---- questions
 

@@ -156,7 +156,7 @@ class SiteCommands:
             "backup": self._backup,
             "scrub": self._scrub,
             "task": self._task,
-            "tasks": self._tasks,
+            "tasks": lambda _, now: {"tasks": core.tasks.rows(now.mono_ms)},
             "pin": pins.pin,
             "unpin": pins.unpin,
             "pins": pins.pins,
@@ -353,9 +353,6 @@ class SiteCommands:
         if row is None:
             raise NotFound(f"task {arguments['request']} is not known at this master (any more)")
         return row
-
-    def _tasks(self, _arguments: Arguments, now: Instant) -> Answer:
-        return {"tasks": self._core.tasks.rows(now.mono_ms)}
 
     def _worker(self, arguments: Arguments) -> WorkerFeed:
         node = arguments["worker"]

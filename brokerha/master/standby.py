@@ -95,16 +95,14 @@ class Standby:
         self._given: set[TxId] = set()
         """Transactions whose bodies the follower has from their queues."""
         self._kept: tuple[Lsn, Lsn] = (0, 0)
-        self.ignored = 0
         self._extra: list[Outgoing] = []
 
     # ---- inputs
 
     def step(self, envelope: Envelope, now: Instant) -> None:
-        """Take in one message; messages from outside this master's processes are ignored and counted."""
+        """Take in one message; what is not of another process of this master is ignored."""
         sender, message = envelope.sender, envelope.message
         if sender not in self._processes:
-            self.ignored += 1
             return
         match message:
             case Replicate():
@@ -121,8 +119,6 @@ class Standby:
             case ChunksWanted():
                 number = message.numbers[0] if message.numbers else 0
                 self._extra.append(Outgoing(sender, Chunk(message.snapshot, number, b"", is_gone=True)))
-            case _:
-                self.ignored += 1
 
     def _on_role(self, sender: NodeId, message: Candidate | Vote | Promote | Confirmed, now: Instant) -> None:
         match message:
@@ -146,7 +142,7 @@ class Standby:
             case RecordsWanted():
                 self.follower.on_records_wanted(sender, message)
             case SnapshotOffered() | Chunk():
-                self.follower.on_load_message(sender, message, now)
+                self.follower.follower.loads.on_message(sender, message, now)
 
     def _on_replicate(self, sender: NodeId, message: Replicate, now: Instant) -> None:
         self.role.heard(sender, message.view, now)
@@ -164,7 +160,7 @@ class Standby:
                 self.participant.on_record_durable(txid)
             self.role.moved(self.follower.last, state.journal)
         elif not isinstance(answer, LoadOpened):
-            self.follower.on_copy_answer(answer, now)  # type: ignore[arg-type]
+            self.follower.follower.loads.on_answer(answer, now)  # type: ignore[arg-type]
 
     def followed(self, records: Sequence[tuple[int, Record]]) -> None:
         """Note that these records are durable here."""
@@ -183,10 +179,6 @@ class Standby:
         if self.resting.rest.is_on:
             self.participant.leave_off()
         return refusal
-
-    def on_absence(self, process: NodeId, now: Instant) -> None:
-        """Note that a process has ended, as the broker says."""
-        self.role.on_absence(process, now)
 
     def wake(self, now: Instant) -> None:
         """Act on expired deadlines."""

@@ -143,31 +143,31 @@ class Transacting:
         """Continue transactions whose prepare was judged; before the records of a turn, which have a decision and its accept."""
         self._may_be_judged = False
         if not self._is_over():
-            self.coordinator.look(now)
+            self.coordinator.deciding.look(now)
 
     def on_added(self, first_lsn: Lsn, added: tuple[Ordered, ...]) -> None:
         """Note that transactions got their LSNs."""
         self._may_be_judged = True
-        self.coordinator.on_added(first_lsn, added)
+        self.coordinator.deciding.on_added(first_lsn, added)
         if not self._core.site.workers:
             # No worker here ever reports results: the order alone decides what happens to locks.
-            self.coordinator.on_results(first_lsn, ((APPLIED, "", b"", b""),) * len(added))
+            self.coordinator.deciding.on_results(first_lsn, ((APPLIED, "", b"", b""),) * len(added))
 
     def on_results(self, first_lsn: Lsn, results: tuple[ResultRow, ...]) -> None:
         """Note that transactions were executed."""
         self._may_be_judged = True
-        self.coordinator.on_results(first_lsn, results)
+        self.coordinator.deciding.on_results(first_lsn, results)
 
     def go_back(self, lsn: Lsn) -> None:
         """Note that LSNs above this one are void."""
         self._may_be_judged = True
-        self.coordinator.go_back(lsn)
+        self.coordinator.deciding.go_back(lsn)
 
     def on_state(self, lsn: Lsn, known: Mapping[TxId, Lsn]) -> None:
         """Note that another master's state was taken over, with the LSNs of these; every LSN up to ``lsn`` has a result now."""
         for txid, at in known.items():
             self.on_added(at, ((0, txid, ""),))
-        self.coordinator.on_state(lsn, lambda at: self._core.result_of(at) or (APPLIED, "", b"", b""))
+        self.coordinator.deciding.on_state(lsn, lambda at: self._core.result_of(at) or (APPLIED, "", b"", b""))
 
     def refusal_of(self, submit: Submit) -> tuple[str, str] | None:
         """Return (name of an error, reason) if a plain write is wrong by itself or collides with an open transaction, or None."""
@@ -235,10 +235,6 @@ class Transacting:
 
     def _is_over(self) -> bool:
         return bool(self._core.sync.lost or self._core.sync.retired)
-
-    def deadline_ms(self) -> int | None:
-        """Return when it needs to be woken."""
-        return self.coordinator.deadline_ms()
 
     # ---- Log
 

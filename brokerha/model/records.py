@@ -371,9 +371,6 @@ class History(Protocol):
     def first_lsn(self) -> Lsn:
         """Return the lowest LSN whose body is still held; one more than the last when the log is empty."""
 
-    def epoch(self) -> int:
-        """Return the epoch of the last added entries."""
-
     def results_from(self) -> Lsn:
         """Return the lowest LSN whose result is held; one more than the last executed one when none is."""
 

@@ -10,7 +10,7 @@ stay empty, and a note gives the reason. Must never import Spark or pyarrow: the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -313,8 +313,3 @@ def reason_kind(reason: str) -> str:
     'check stock does not hold'
     """
     return shortened(reason.split(":", 1)[0].strip() or "no reason given", 60)
-
-
-def total(series: Sequence[Series]) -> float:
-    """Return the sum of all series."""
-    return sum(each.total for each in series)

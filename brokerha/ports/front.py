@@ -159,9 +159,6 @@ class Front(Protocol):
     def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
         """Return whether reads can be served, and lines such as ``[+]journal ok`` for the probe."""
 
-    def applied_lsn(self) -> Lsn:
-        """Return the LSN that this node knows to be applied: a worker its own, a master the best of its workers."""
-
     def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
         """Complete when ``workers`` (a number, ``all`` or ``quorum``) of this site have applied ``lsn``; else TimedOut."""
 

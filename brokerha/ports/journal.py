@@ -61,9 +61,6 @@ class Journal(History, Protocol):
     def trim(self, below: Lsn) -> int:
         """Forget bodies, entries and results below an LSN; transaction ids stay known. Returns the number of LSNs dropped."""
 
-    def forget_ids(self, below: Lsn) -> None:
-        """Forget transaction ids that were synchronised below an LSN, as far as they are trimmed."""
-
     def keep(self, below: Lsn, ids_below: Lsn) -> bool:
         """Take one bounded step of forgetting: trim below an LSN, or forget ids below another, or give back disk space.
 

@@ -36,8 +36,6 @@ class SimDisk(MemoryDisk):
         super().__init__(f"disk-{seed}")
         self.rng = Random(seed)
         self.sync_fails = 0.0
-        self.failed = 0
-        """Number of failed syncs."""
         self._stable: dict[str, bytearray] = {}
         """Durable names, with the durable content of their files."""
         self._platters: dict[int, bytearray] = {}
@@ -61,7 +59,6 @@ class SimDisk(MemoryDisk):
         file = self._file(name)
         dirty, platter = self._dirty[id(file)], self._platters[id(file)]
         if self.sync_fails and dirty and self.rng.random() < self.sync_fails:
-            self.failed += 1
             dirty.clear()
             raise OSError(errno.EIO, "the sync failed")
         del platter[len(file) :]

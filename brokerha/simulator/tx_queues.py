@@ -28,7 +28,6 @@ class Node(Protocol):
     incarnation: int
     is_up: bool
     life: int
-    spent_us: int
 
     def deliver(self, envelope: Envelope) -> None:
         """Receive a message."""
@@ -49,7 +48,6 @@ class TxQueues:
     def __init__(self, world: Events) -> None:
         self._world = world
         self._queues: dict[str, _Queue] = {}
-        self.opened = 0
 
     @property
     def names(self) -> list[str]:
@@ -64,7 +62,6 @@ class TxQueues:
         self._expire()
         match decision:
             case OpenTxQueue():
-                self.opened += decision.queue not in self._queues
                 self._queues.setdefault(decision.queue, _Queue()).used_us = world.now_us
             case FollowTxQueue():
                 self._follow(process, decision.queue)

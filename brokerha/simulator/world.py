@@ -260,7 +260,7 @@ class World(Cluster):
             or self.members.missing()
             or (self.checkers.missing_at_masters() if isinstance(self.checkers, ModeCheckers) else self._missing_at_masters())
             or missing_at_workers(self, self.members)
-            or self.checkers.missing_at_backups()
+            or self.checkers.journals.what_is_missing()
             or left_behind(self, self.members, self.checkers.truth)
         )
 

@@ -60,7 +60,6 @@ NODE: Final[NodeId] = "archive"
 """Node id in the manifest of a backup, in place of a worker."""
 PARTITION_ROWS: Final = 250_000
 """Rows of the log for each sorted partition, which the driver holds as a whole."""
-_TOLD_ITEMS: Final = 10_000
 _SECTIONS: Final = (GRAPH, TABLE, QUEUE, CONTROL)
 
 Tell = Callable[[int, int], None]

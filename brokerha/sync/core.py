@@ -52,7 +52,7 @@ class Posting:
 
     def __init__(self, config: SyncConfig, history: History) -> None:
         self.has_more = False
-        """Whether another round in the same instant may have something to send: a post was filled to its window."""
+        """Tell whether another round in the same instant may have something to send: a post was filled to its window."""
         self._config = config
         self._history = history
 
@@ -325,7 +325,7 @@ class SyncCore(SyncState):
             return
         holders = sorted(self.peers.givers(), key=lambda node: not self.peers.is_heard(node, now.mono_ms))
         again_ms = self.config.retransmit_ms
-        result.messages.extend(self.recovery.fetch(self.bodies.has, holders, now.mono_ms, again_ms))
+        result.messages.extend(self.recovery.missing.fetch(self.bodies.has, holders, now.mono_ms, again_ms))
 
     def _hold(self, stream: Stream, entries: Sequence[Entry], result: RoundResult, now: Instant) -> None:
         first = stream.hold(entries)
@@ -402,10 +402,6 @@ class SyncCore(SyncState):
 
     # ---- questions
 
-    def has_more(self) -> bool:
-        """Tell whether another round in the same instant may have something to send: a post was filled to its window."""
-        return self.posting.has_more
-
     def backlog(self) -> int:
         """Return the number of accepted or held transactions that are not yet synchronised."""
         return self.incoming.count + len(self.parked) + len(self.accepted)
@@ -417,6 +413,6 @@ class SyncCore(SyncState):
         due = [self.posting.due_ms(self), self.epochs.deadline_ms(self)]
         if not self.is_standing_still():
             if not self.recovery.is_over:
-                due.append(self.recovery.due_ms(self.config.retransmit_ms))
+                due.append(self.recovery.missing.due_ms(self.config.retransmit_ms))
             due += self.bodies.due_ms(self.streams.values())
         return min([at for at in due if at is not None])

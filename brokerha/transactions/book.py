@@ -182,8 +182,3 @@ class Book:
         """Return the feed of a transaction, under way or ending."""
         transaction = self.table.get(txid)
         return self.ending.get(txid) or (transaction.feed if transaction is not None else None)
-
-    def is_open(self, txid: TxId) -> bool:
-        """Tell whether operations can still be added."""
-        transaction = self.table.get(txid)
-        return transaction is not None and transaction.phase is Phase.OPEN

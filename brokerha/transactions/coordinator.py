@@ -35,8 +35,7 @@ from typing import Any
 import msgpack
 
 from brokerha.model.errors import BrokerhaError
-from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
-from brokerha.model.operations import ResultRow
+from brokerha.model.ids import Instant, NodeId, TxId
 from brokerha.model.records import MasterState, TxDecided
 from brokerha.model.requests import TxCommand
 from brokerha.model.wire.messages import Outgoing
@@ -60,7 +59,7 @@ class Coordinator:
 
     def __init__(self, config: TxConfig, node: NodeId, state: MasterState, log: Log) -> None:
         self.book = Book(config, node, state, log)
-        self._deciding = Deciding(self.book)
+        self.deciding = Deciding(self.book)
         collecting = Collecting(self.book)
         self._actions: dict[str, Callable[[TxCommand, Instant], None]] = {
             "begin": collecting.begin,
@@ -69,10 +68,10 @@ class Coordinator:
             "pending": collecting.pending,
             "saw": collecting.saw,
             "ping": collecting.ping,
-            "prepare": self._deciding.prepare,
-            "commit": self._deciding.commit,
-            "rollback": self._deciding.rollback,
-            "forget": self._deciding.forget,
+            "prepare": self.deciding.prepare,
+            "commit": self.deciding.commit,
+            "rollback": self.deciding.rollback,
+            "forget": self.deciding.forget,
         }
         self._timers: list[tuple[int, TxId]] = []
         self._timed: dict[TxId, int] = {}
@@ -104,10 +103,6 @@ class Coordinator:
                 book.finished.add(decided.txid, ABORTED, decided.reason)
 
     # ---- inputs
-
-    def look(self, now: Instant) -> None:
-        """Continue transactions whose prepare was judged; call it at any time before the records of a turn."""
-        self._deciding.look(now)
 
     def step(self, command: TxCommand, now: Instant) -> None:
         """Take one step of a transaction for its client. Each ticket is answered once, now or later."""
@@ -148,12 +143,12 @@ class Coordinator:
                 feed.lose(backup)
         elif answer.answer == "prepared":
             feed.on_prepared(backup)
-            self._deciding.count_votes(transaction, now)
+            self.deciding.count_votes(transaction, now)
         elif answer.answer == "refused" and transaction.phase in (Phase.OPEN, Phase.PREPARING):
-            self._deciding.abort(transaction, f"backup {backup} refused: {answer.reason}")
+            self.deciding.abort(transaction, f"backup {backup} refused: {answer.reason}")
         elif answer.answer == "done":
             feed.leave(backup)
-            self._deciding.lose(transaction, backup, "it left the transaction", now)
+            self.deciding.lose(transaction, backup, "it left the transaction", now)
 
     def set_backups(self, ready: Iterable[NodeId], view: int, now: Instant) -> None:
         """Set the backups that are ready in this view. Lost ones leave all transactions; new ones join those that are open."""
@@ -162,10 +157,10 @@ class Coordinator:
         for transaction in list(book.table.values()):
             for backup in transaction.feed.backups if transaction.feed is not None else ():
                 if backup not in book.backups:
-                    self._deciding.lose(transaction, backup, "it is not ready any more", now)
+                    self.deciding.lose(transaction, backup, "it is not ready any more", now)
             if transaction.phase is Phase.OPEN and transaction.count:
                 join(book, transaction)
-            self._deciding.count_votes(transaction, now)
+            self.deciding.count_votes(transaction, now)
         for txid, feed in book.ending.items():
             for backup in feed.backups:
                 if backup not in book.backups:
@@ -193,25 +188,9 @@ class Coordinator:
         idle_ms = now.mono_ms - transaction.touched_ms
         if transaction.phase is Phase.OPEN and idle_ms >= transaction.timeout_ms:
             book.counts["timed_out"] += 1
-            self._deciding.abort(transaction, f"nothing happened in it for {transaction.timeout_ms} ms: rolled back")
+            self.deciding.abort(transaction, f"nothing happened in it for {transaction.timeout_ms} ms: rolled back")
         elif transaction.phase is Phase.PREPARING and now.mono_ms - transaction.closed_ms >= book.config.prepare_ms:
-            self._deciding.give_up_waiting(transaction, now)
-
-    def on_added(self, first_lsn: Lsn, added: tuple[Ordered, ...]) -> None:
-        """Note that transactions got their LSNs."""
-        self._deciding.on_added(first_lsn, added)
-
-    def on_results(self, first_lsn: Lsn, results: tuple[ResultRow, ...]) -> None:
-        """Note that transactions were executed."""
-        self._deciding.on_results(first_lsn, results)
-
-    def go_back(self, lsn: Lsn) -> None:
-        """Note that LSNs above this one are void: their transactions come again under others."""
-        self._deciding.go_back(lsn)
-
-    def on_state(self, lsn: Lsn, result_of: Callable[[Lsn], ResultRow]) -> None:
-        """Note that every LSN up to this one has a result now, which came with the state of another master."""
-        self._deciding.on_state(lsn, result_of)
+            self.deciding.give_up_waiting(transaction, now)
 
     # ---- output
 

@@ -11,32 +11,15 @@ used at any master, so nothing is presumed of it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from brokerha.model.ids import BEGUN_MARK, Lsn, NodeId, TxId
 from brokerha.model.records import MasterState
 
 OPEN = "open"
 PREPARED = "prepared"
-COMMITTING = "committing"
 COMMITTED = "committed"
 ABORTED = "aborted"
-UNKNOWN = "unknown"
-WORDS = (OPEN, PREPARED, COMMITTING, COMMITTED, ABORTED, UNKNOWN)
-
-
-def word_of(answer: dict[str, Any] | None) -> str:
-    """Return the one word for an answer of ``Front.outcome`` about a transaction.
-
-    >>> word_of({"state": "applied", "outcome": "rejected"}), word_of({"state": "synchronised", "outcome": None}), word_of(None)
-    ('aborted', 'committing', 'unknown')
-    """
-    if answer is None:
-        return UNKNOWN
-    state = str(answer["state"])
-    if state == "applied":
-        return COMMITTED if answer["outcome"] == "applied" else ABORTED
-    return COMMITTING if state in ("accepted", "synchronised") else state
 
 
 class End(NamedTuple):

@@ -60,7 +60,7 @@ class GroupScene(Scene):
 
     def ready(self) -> None:
         """Wait until all backups are ready."""
-        self.until(lambda: not self.world.checkers.missing_at_backups(), 20_000)
+        self.until(lambda: not self.world.checkers.journals.what_is_missing(), 20_000)
 
     def fail_over(self, until_ms: int = 10_000) -> None:
         """The primary dies; wait until another process acts."""

@@ -100,7 +100,7 @@ def test_a_backup_that_lost_its_directory_loads_and_becomes_ready():
     scene.ready()
     scene.write_many_to_group(5)
     backup = scene.process("m1-c")
-    assert scene.world.checkers.may_be_emptied(backup)
+    assert scene.world.checkers.journals.may_be_emptied(backup)
     backup.die()
     backup.empty()
     backup.start()

@@ -138,7 +138,7 @@ class TestBackups:
         group: dict[str, Any] = {"backups": (0, 0, 1), "sync_n": (0, 0, 1), "fail_over_ms": 600, "sync_timeout_ms": 2_000}
         scene = forgetful(**group, liveness_us=60_000_000)
         (m3,) = scene.world.groups
-        scene.until(lambda: not scene.world.checkers.missing_at_backups(), 20_000)
+        scene.until(lambda: not scene.world.checkers.journals.what_is_missing(), 20_000)
         go_on_without_m3(scene)
         # When the primary of m3 dies with a page, or with the last record, and the backup goes on
         primary = m3.acting[0]

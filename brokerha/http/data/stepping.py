@@ -91,11 +91,11 @@ def location(txid: TxId) -> str:
     return f"/tx/{quote(txid, safe='')}"
 
 
-def committed(facts: dict[str, Any], txid: TxId, status: int = 200) -> Answer:
+def committed(facts: dict[str, Any], txid: TxId) -> Answer:
     """Return the answer to a commit."""
     lsn = int(facts.get("lsn") or 0)
     body = {"txid": txid, "state": facts.get("state", "committed"), "lsn": lsn or None}
-    return answer.as_json(body, status, {"Brokerha-Tx": txid, "Brokerha-Lsn": lsn})
+    return answer.as_json(body, 200, {"Brokerha-Tx": txid, "Brokerha-Lsn": lsn})
 
 
 def messages(call: Call, rows: Sequence[Sequence[Any]], headers: dict[str, str | int], **facts: Any) -> Answer:

@@ -184,8 +184,8 @@ class Transacting:
         """Far from those of writes, which share a table with them in the runner."""
         self._commands: deque[TxCommand] = deque()
         self._open: dict[int, _Open] = {}
-        self._consumers = Consumers(host, lambda: clock.now().mono_ms, self._lock)
-        self.due_ms = self._consumers.due_ms
+        self.consumers = Consumers(host, lambda: clock.now().mono_ms, self._lock)
+        self.due_ms = self.consumers.due_ms
         """When `tick` is due next; None when nothing waits."""
         self._swept_ms = 0
         self._ended = ""
@@ -259,7 +259,7 @@ class Transacting:
         def checked() -> None:
             if self._ended:
                 raise NotReady(self._ended)
-            if len(self._open) + len(self._consumers) >= OPEN_LIMIT:
+            if len(self._open) + len(self.consumers) >= OPEN_LIMIT:
                 raise NotReady(f"{OPEN_LIMIT} steps of transactions are under way at {self._host.node} already: try again")
             act()
 
@@ -284,7 +284,7 @@ class Transacting:
 
     def tick(self, now_ms: int) -> None:
         """Serve what is due; called once in a turn."""
-        self._consumers.tick(now_ms)
+        self.consumers.tick(now_ms)
         if now_ms >= self._swept_ms + SWEEP_MS:
             self._swept_ms = now_ms
             for ticket, waiting in list(self._open.items()):
@@ -294,13 +294,13 @@ class Transacting:
     def close(self, reason: str) -> None:
         """Answer all waiting callers: the node stops, or another process is primary now."""
         self._ended = reason
-        self._consumers.close(NotReady(reason))
+        self.consumers.close(NotReady(reason))
         for ticket, waiting in list(self._open.items()):
             self.on_reply(_lost(ticket, waiting.command, reason))
         self._commands.clear()
 
     def __len__(self) -> int:
-        return len(self._open) + len(self._consumers)
+        return len(self._open) + len(self.consumers)
 
     # ---- steps
 
@@ -336,10 +336,6 @@ class Transacting:
 
     # ---- accept
 
-    def give_back(self, queue: str) -> None:
-        """Give claimed messages back that no consumer takes here, for another master."""
-        self._consumers.give_back(queue)
-
     def _lock(self, txid: TxId, arguments: Answer, timeout_ms: int, receiver: Receiver) -> None:
         self._send("take", txid, arguments, timeout_ms, receiver)
 
@@ -349,7 +345,7 @@ class Transacting:
             now_ms = self._clock.now().mono_ms
             wait_until_ms = now_ms + min(arguments["wait_ms"], timeout_ms)
             first, queue, count = arguments["first"], arguments["queue"], arguments["count"]
-            self._consumers.add(Taking(txid, first, queue, count, future, wait_until_ms, now_ms + timeout_ms))
+            self.consumers.add(Taking(txid, first, queue, count, future, wait_until_ms, now_ms + timeout_ms))
 
 
 def _failed(future: Future[Any], reply: TxReply) -> bool:

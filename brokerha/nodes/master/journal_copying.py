@@ -16,13 +16,11 @@ from brokerha.model.invariants import invariant
 from brokerha.model.ready import (
     AbandonLoad,
     BeginLoad,
-    ChunkKept,
     ChunksRead,
     CopyAnswer,
     CopyDecision,
     DropSnapshot,
     KeepChunk,
-    LoadBegun,
     LoadFailed,
     LoadOpened,
     MakeSnapshot,
@@ -37,35 +35,28 @@ from brokerha.ports.copies import JournalCopy
 
 def carry_out_journal(copy: JournalCopy, decision: CopyDecision) -> CopyAnswer | None:
     """Carry out a decision; return the answer for the core, or None when there is none."""
-    match decision:
-        case MakeSnapshot():
-            try:
+    try:
+        match decision:
+            case MakeSnapshot():
                 return SnapshotMade(decision.snapshot, *copy.make_snapshot(decision.snapshot))
-            except JournalError as error:
-                return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), str(error))
-        case ReadChunks():
-            return read_chunks(copy, decision, JournalError)
-        case DropSnapshot():
-            copy.drop_snapshot(decision.snapshot)
-            return None
-        case AbandonLoad():
-            copy.abandon_load()
-            return None
-        case BeginLoad() | KeepChunk() | OpenLoad():
-            try:
-                return _load(copy, decision)
-            except JournalError as error:
-                return LoadFailed(str(error))
+            case ReadChunks():
+                return read_chunks(copy, decision, JournalError)
+            case DropSnapshot():
+                copy.drop_snapshot(decision.snapshot)
+                return None
+            case AbandonLoad():
+                copy.abandon_load()
+                return None
+            case BeginLoad() | KeepChunk():
+                return load_chunks(copy, decision)
+            case OpenLoad():
+                copy.open_load()
+                state = copy.journal.state()
+                return LoadOpened(state.journal, state.last_number, "", 0)
+    except JournalError as error:
+        return _failed(decision, str(error))
     invariant(False, "a journal is not asked for what only a worker's copy has", decision=decision)
     return None
-
-
-def _load(copy: JournalCopy, decision: BeginLoad | KeepChunk | OpenLoad) -> LoadBegun | ChunkKept | LoadOpened:
-    if isinstance(decision, BeginLoad | KeepChunk):
-        return load_chunks(copy, decision)
-    copy.open_load()
-    state = copy.journal.state()
-    return LoadOpened(state.journal, state.last_number, "", 0)
 
 
 def _failed(decision: CopyDecision, reason: str) -> CopyAnswer | None:
@@ -98,10 +89,7 @@ class JournalThread:
 
     def finished(self) -> list[CopyAnswer]:
         """Return the answers since the last call."""
-        answers = []
-        while self._done:
-            answers.append(self._done.popleft())
-        return answers
+        return [self._done.popleft() for _ in range(len(self._done))]
 
     def close(self, timeout_s: float) -> None:
         """Finish the work in hand and take no more."""

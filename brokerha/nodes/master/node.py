@@ -236,7 +236,7 @@ class MasterNode:
             told = self.settings.report()
             self.transport.send([Outgoing(envelope.process or envelope.sender, report) for report in told])
         elif isinstance(message, ClaimsWanted):
-            self.transacting.give_back(message.queue)
+            self.transacting.consumers.give_back(message.queue)
         elif isinstance(message, SettingsReport):
             self.settings.on_report(envelope.sender, message)
         else:

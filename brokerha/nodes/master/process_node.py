@@ -301,11 +301,6 @@ class ProcessNode:
         is_ready = self.loop.is_running and state == states.READY
         return is_ready, [f"[{'+' if is_ready else '-'}]backup {state}"]
 
-    def applied_lsn(self) -> Lsn:
-        """Return the highest LSN that a worker of this site has applied; 0 for a backup."""
-        master = self.master
-        return master.applied_lsn() if master is not None else 0
-
     def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
         """Complete when enough workers have applied ``lsn``. Raises NotReady unless this is the primary."""
         return self._front().wait_for(lsn, workers, timeout_ms)

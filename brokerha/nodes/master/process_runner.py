@@ -112,7 +112,6 @@ class ProcessRunner:
         self.writes = Histogram()
         """Time that the journal took to make records durable, as primary or standby."""
         self.role_changes = 0
-        self.turns = 0
         state = copy.journal.state()
         self.role = Role(config.role, state.journal, state.promised_view, position_of(state), clock.now())
         self.master: MasterRunner | None = None
@@ -145,7 +144,6 @@ class ProcessRunner:
             return count
         items = self.transport.receive(TURN_LIMIT, wait_ms)
         now = self.clock.now()
-        self.turns += 1
         if self.failure and now.mono_ms < self._retry_at_ms:
             return len(items)
         try:
@@ -163,7 +161,7 @@ class ProcessRunner:
             standby.answer(answer, journal, journal.state() if isinstance(answer, LoadOpened) else None, now)
         for item in items:
             if isinstance(item, Absence):
-                standby.on_absence(item.node, now)
+                standby.role.on_absence(item.node, now)
             elif isinstance(item, Envelope) and not self.on_node(item, now):
                 standby.step(item, now)
         if standby.follower.primary and standby.follower.primary != self._pointed:

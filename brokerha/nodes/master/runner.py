@@ -203,7 +203,7 @@ class MasterRunner:
             if isinstance(item, Envelope) and primary.takes(item):
                 primary.step(item, now)
         primary.lose(self.core.transacting.take_silent())
-        self.core.transacting.set_backups(primary.take_part())
+        self.core.transacting.set_backups(primary.feed.take_part())
         self.core.withheld = primary.withheld(now)
 
     def _release(self, now: Instant) -> None:

@@ -73,9 +73,8 @@ class Rates:
     Must never: grow. An hour is 361 samples of seven numbers.
     """
 
-    def __init__(self, every_ms: int = EVERY_MS, length: int = LENGTH) -> None:
-        self._every_ms = every_ms
-        self._rows: deque[tuple[Any, ...]] = deque(maxlen=length)
+    def __init__(self) -> None:
+        self._rows: deque[tuple[Any, ...]] = deque(maxlen=LENGTH)
         self._number = 0
         self._due_ms = 0
         self._last: tuple[Sample, int] | None = None
@@ -99,20 +98,20 @@ class Rates:
             )
         )
         self._last = sample, now.mono_ms
-        self._due_ms = now.mono_ms + self._every_ms
+        self._due_ms = now.mono_ms + EVERY_MS
 
     def _per_s(self, count: int, before: int | None, mono_ms: int) -> float | None:
         if self._last is None or before is None:
             return None
         passed_ms, more = mono_ms - self._last[1], count - before
-        if more < 0 or not 0 < passed_ms <= PAUSE * self._every_ms:
+        if more < 0 or not 0 < passed_ms <= PAUSE * EVERY_MS:
             return None
         return round(more * 1000 / passed_ms, 3)
 
     def samples_after(self, number: int, now: Instant) -> dict[str, Any]:
         """Return ``{"every_s", "now_ms", "last", "names", "samples"}``: [number, wall-clock ms, *NAMES] after ``number``."""
         return {
-            "every_s": self._every_ms / 1000,
+            "every_s": EVERY_MS / 1000,
             "now_ms": now.wall_us // 1000,
             "last": self._number,
             "names": list(NAMES),

@@ -300,10 +300,6 @@ class Routing:
         """Tell whether an attempt no longer waits for an answer."""
         return number not in self._attempts
 
-    def loads(self) -> dict[NodeId, int]:
-        """Return the load of each worker, in the order of the queue."""
-        return self._queue.loads()
-
     def benched(self) -> list[NodeId]:
         """Return the workers that get only probes."""
         return [node for node in self._queue.loads() if self._queue.is_benched(node)]

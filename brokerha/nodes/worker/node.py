@@ -171,7 +171,6 @@ class WorkerNode:
         for none. ``folder``: where doors of the same machine find this worker, or None.
         """
         self.config = config
-        self.cluster = cluster
         self.store = store
         self.transport = transport
         self.clock = clock
@@ -220,7 +219,7 @@ class WorkerNode:
         if self._near is not None:
             self._near.start()
         if self._scrubbing is not None:
-            self._scrubbing.start(self.on_damage, self._may_be_scrubbed)
+            self._scrubbing.start(self.on_damage, lambda: self.runner.core.may_be_read)
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Finish the work in hand, close everything. Idempotent."""
@@ -317,9 +316,6 @@ class WorkerNode:
         log.error("the copy is damaged", node=self.config.node, reason=reason)
         self.reads.shut(f"{self.config.node} is out of sync: {reason}")
         self.loop.call(lambda: self.runner.core.step(Damaged(reason), self.clock.now()))
-
-    def _may_be_scrubbed(self) -> bool:
-        return self.runner.core.may_be_read
 
     def _on_node(self, envelope: Envelope, now: Instant) -> bool:
         message = envelope.message
@@ -478,10 +474,6 @@ class WorkerNode:
         """End the first check that `start` possibly waits for; from any thread."""
         if self._scrubbing is not None:
             self._scrubbing.close(0)
-
-    def applied_lsn(self) -> Lsn:
-        """Return the LSN that this copy has applied."""
-        return self.runner.core.applied
 
     def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
         """Complete when this copy has applied ``lsn``."""

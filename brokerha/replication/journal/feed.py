@@ -184,7 +184,6 @@ def _without_known(number: int, kept: _Kept, reader: Reader) -> bytes:
 class JournalFeedConfig:
     """Names, windows and timeouts of a primary."""
 
-    process: NodeId
     backups: tuple[NodeId, ...] = ()
     """The other processes of the master."""
     fail_over_after_ms: int = 3000
@@ -245,8 +244,6 @@ class JournalFeed:
         self.journal = journal
         self.floor: tuple[Lsn, Lsn] = (0, 0)
         """(LSN, LSN) below which bodies, and ids, need not be kept; the deciding part sets it."""
-        self.ignored = 0
-        """Number of messages of strangers, or for another view."""
         self._views = ViewHistory(views)
         self._recent = Recent(log.last_number, config.memory_bytes)
         self._log = _WithRecent(log, self._recent)
@@ -284,7 +281,6 @@ class JournalFeed:
         """Take in the progress of a backup. Messages for a newer view are left to the role, which decides about views."""
         backup = self._backups.get(sender)
         if backup is None or word.view > self.view:
-            self.ignored += 1
             return
         if word.view == self.view and self._is_stale(backup, word):
             backup.foreign_words += 1
@@ -323,10 +319,8 @@ class JournalFeed:
     def on_records_wanted(self, sender: NodeId, wanted: RecordsWanted) -> None:
         """Note that a backup requests records; `messages` sends as many as one answer takes."""
         backup = self._backups.get(sender)
-        if backup is None or wanted.view != self.view or wanted.first > self.last_number:
-            self.ignored += 1
-            return
-        backup.want(wanted.first, wanted.last)
+        if backup is not None and wanted.view == self.view and wanted.first <= self.last_number:
+            backup.want(wanted.first, wanted.last)
 
     def take_part(self) -> tuple[NodeId, ...]:
         """Let all ready backups take part in transactions from now on, also in open ones; return them."""

@@ -23,9 +23,9 @@ from brokerha.following.loading import LoadConfig, Loading
 from brokerha.following.machine import Event, State, after
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.invariants import invariant
-from brokerha.model.ready import ChunkKept, CopyDecision, LoadBegun, LoadFailed
+from brokerha.model.ready import CopyDecision
 from brokerha.model.records import MasterState, Record
-from brokerha.model.wire.messages import Chunk, Outgoing, SnapshotOffered
+from brokerha.model.wire.messages import Outgoing
 from brokerha.model.wire.process_messages import Confirmed, Records, RecordsMissing, RecordsWanted, Replicate
 from brokerha.replication.journal.backups import PAUSED
 from brokerha.replication.journal.line import Bodies, JournalLine, Placed
@@ -99,7 +99,6 @@ class JournalFollower:
         """Free space on the disk of the journal, at the last look."""
         self.is_resting = False
         """Whether an operator paused it: it only hears its primary and tells its position."""
-        self.ignored = 0
         self._asking_full = Asking(config.ask)
         self._lacking: tuple[Range, int] | None = None
         """(range of records that lack a body, since when)"""
@@ -198,7 +197,6 @@ class JournalFollower:
         """Take in records of the primary, or a heartbeat. Returns False when it is not to be obeyed."""
         is_stranger = sender not in self.config.others or self.primary not in ("", sender)
         if message.view < self.view or (message.view == self.view and is_stranger):
-            self.ignored += 1
             return False
         if message.view > self.view or not self.primary:
             self._obey(sender, message.view, now)
@@ -246,7 +244,6 @@ class JournalFollower:
         first = message.previous[1] + 1
         is_asked = any(asking.is_asked(sender, first) for asking in self._askings())
         if not self.follower.is_following or not is_asked:
-            self.ignored += 1
             return
         placed = self._line.place(message.previous, message.items, is_full=True)
         if placed is Placed.PARTED and sender == self.primary:
@@ -278,10 +275,6 @@ class JournalFollower:
     def on_prepared_body(self, txid: TxId, body: bytes) -> None:
         """Take the whole body of a transaction, which came through its queue with the right digest."""
         self._bodies.put(txid, body)
-
-    def body_of(self, txid: TxId) -> bytes | None:
-        """Return the body of a transaction that is prepared, or whose events are all here."""
-        return self._bodies.of(txid)
 
     def _look_for_bodies(self, now: Instant) -> None:
         """Request records in full whose bodies did not come in time."""
@@ -331,14 +324,6 @@ class JournalFollower:
     def _begin_load(self, now: Instant) -> None:
         """Load from the primary only: another process may lack records that were confirmed from here."""
         self.follower.loads.begin((self.primary,), now)
-
-    def on_load_message(self, sender: NodeId, message: SnapshotOffered | Chunk, now: Instant) -> None:
-        """Take in a source's offer, refusal or chunk."""
-        self.follower.loads.on_message(sender, message, now)
-
-    def on_copy_answer(self, answer: LoadBegun | ChunkKept | LoadFailed, now: Instant) -> None:
-        """Take in the disk's answer to a decision; `on_loaded` tells of an open load."""
-        self.follower.loads.on_answer(answer, now)
 
     def on_loaded(self, log: NumberedLog, state: MasterState) -> None:
         """Continue with the snapshot that is open as the journal, whatever was decided meanwhile."""

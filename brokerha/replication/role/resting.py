@@ -12,8 +12,6 @@ Must never: follow, confirm a new record, or stand for election while it is on; 
 
 from __future__ import annotations
 
-from typing import Final
-
 from brokerha.following.machine import State
 from brokerha.model.ids import Instant, NodeId
 from brokerha.model.records import Rest
@@ -22,7 +20,6 @@ from brokerha.replication.role.role import Role
 from brokerha.replication.role.table import RoleState
 
 PAUSE, COIN, CONTINUE = "pause", "coin", "continue"
-ORDERS: Final = (PAUSE, COIN, CONTINUE)
 
 
 class Resting:
@@ -40,7 +37,7 @@ class Resting:
     # ---- orders; each returns why it is refused, empty when it is carried out or changes nothing
 
     def order(self, command: str, now: Instant, *, is_forced: bool = False) -> str:
-        """Carry out one of `ORDERS`."""
+        """Take one of the three."""
         self._look(now)
         if command == PAUSE:
             return self._pause(is_forced=is_forced)

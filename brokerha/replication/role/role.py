@@ -155,8 +155,6 @@ class Role:
         """Whether the own journal is whole. The caller sets it to False while a snapshot replaces it."""
         self.reason = ""
         """Reason of its role."""
-        self.ignored = 0
-        """Number of messages that no process of this master would have sent."""
         self._seen_view = self.promised
         self._view = last[0]
         self._candidacy = Candidacy()
@@ -186,7 +184,6 @@ class Role:
         """Answer a candidate; return whether it gets the vote."""
         self._look(now)
         if sender == self.config.process or self.config.process_of(message.view) != sender:
-            self.ignored += 1
             return False
         are_all_asked = self.config.sync_n == 0
         live = self.live_primary(now)
@@ -213,7 +210,6 @@ class Role:
         """Take in the vote of another process, or its message that there is a higher view."""
         self._look(now)
         if sender not in self.config.others:
-            self.ignored += 1
             return
         self.on_view(message.promised, now)
         if self.state is not RoleState.CANDIDATE or message.view != self._candidacy.view:
@@ -232,7 +228,6 @@ class Role:
         """Note that a primary spoke (`Replicate`) in this view. Follow it only if `obeys` allows."""
         self._look(now)
         if sender == self.config.process or self.config.process_of(view) != sender:
-            self.ignored += 1
             return
         if not self.obeys(view):
             self._tell(sender, view, now)

@@ -47,8 +47,6 @@ class Feed:
         self.lsn = lsn
         """Length of the durable synchronised queue."""
         self.executed = executed
-        self.ignored = 0
-        """Number of reports about LSNs never synchronised here (a worker with another cluster's state), or of a lost copy."""
         self.executed_before: Collection[TxId] = frozenset()
         """Transactions in the content without a result: they are executed without their operations (lineages.py)."""
         self.awaited_lsn: Lsn = 0
@@ -78,7 +76,6 @@ class Feed:
             return None
         if report.journal != worker.journal or report.lineage != self.site.lineages.number:
             # From an earlier copy of this worker, or one that is not judged yet; or of a log that is void.
-            self.ignored += 1
             return None
         self._confirm(worker, report.applied_lsn, mono_ms)
         worker.executed_lsn, worker.executed_fingerprint = report.applied_lsn, report.fingerprint
@@ -94,7 +91,6 @@ class Feed:
             return None
         first = self.executed + 1
         if first + len(fresh) - 1 > self.lsn:
-            self.ignored += 1
             return None
         self.executed += len(fresh)
         if self.site.filling is not None:
@@ -138,13 +134,11 @@ class Feed:
         """Take in lines of another node's log that were requested because a good copy here is ahead of the results."""
         filling = self.site.filling
         if filling is None or sender != filling.source:
-            self.ignored += 1
             return None
         skip = self.executed + 1 - lines.first_lsn
         fresh = lines.items[skip:] if skip >= 0 else ()
         ordered = self.history.ordered(self.executed + 1, min(len(fresh), self.lsn - self.executed))
         if not fresh or [(row[1], row[0]) for row in fresh[: len(ordered)]] != [row[:2] for row in ordered] or not ordered:
-            self.ignored += 1
             return None
         first = self.executed + 1
         self.executed += len(ordered)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from brokerha.following.leader import NEVER
 from brokerha.model import states
 from brokerha.model.fingerprints import from_text
-from brokerha.model.ids import Instant, Lsn, NodeId
+from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.log_lineages import Rewinds
 from brokerha.model.records import History
 from brokerha.model.wire.messages import Idle, LoadFrom, Message, Outgoing, Progress
@@ -71,7 +71,6 @@ class Site:
         """Workers of another site whose content this site has to take."""
         self.splits = Splits(config, history, rewinds)
         self.lineages = self.splits.lineages
-        self.ignored = 0
         self._votes: Votes | None = None
         self._orders: list[Outgoing] = []
 
@@ -80,7 +79,6 @@ class Site:
     def on_progress(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
         """Take in the heartbeat of a worker."""
         if self._is_past(worker, progress, mono_ms):
-            self.ignored += 1
             return
         if worker.journal != progress.journal or progress.applied_lsn < worker.applied:
             worker.take_copy(progress)
@@ -295,14 +293,6 @@ class Site:
                 self.stand(worker, Standing.OUT_OF_SYNC, f"the log went back to LSN {lsn}")
         for worker in self.workers.values():
             self.judge(worker, mono_ms)
-
-    def keep_copy(self, now: Instant) -> None:
-        """Have one worker in sync keep a copy of its content, or another one if that one dies; until `drop_copies`."""
-        self.splits.keeping.keep(now)
-
-    def drop_copies(self, now: Instant) -> None:
-        """Have all workers drop their kept copies: the split is over."""
-        self.splits.keeping.drop(now)
 
     def kept(self) -> dict[NodeId, Lsn]:
         """Return the workers with a kept copy that could be restored, by their own messages, and its LSN."""

@@ -186,7 +186,6 @@ class WorkerCore:
         self.view = 0
         self.idle_reason = ""
         self.failure = ""
-        self.ignored = 0
         self.master_lsn = copy.applied
         """Highest LSN that the master is known to have."""
         self.running_reads = 0
@@ -244,7 +243,6 @@ class WorkerCore:
             return
         if isinstance(message, Apply | Execute) and message.items and message.lineage != self.lineage:
             # Places of another lineage, sent before this copy changed its lineage, or while it cannot.
-            self.ignored += 1
             return
         match message:
             case Apply() if sender == self.config.master or self.follower.asking.is_asked(sender, message.first_lsn):
@@ -257,15 +255,12 @@ class WorkerCore:
                 self.offering.on_message(sender, message, self._refusal(message), now)
             case SnapshotOffered() | Chunk() if self.follower.loads.current is not None:
                 self.follower.loads.on_message(sender, message, now)
-            case _:
-                self.ignored += 1
 
     def _on_order(self, message: Message, now: Instant) -> bool:
         """Carry out orders of the primary; ignore those of an older view. Returns whether it was one."""
         if not isinstance(message, Order):
             return False
         if message.view < self.view:
-            self.ignored += 1
             return True
         is_new = message.view > self.view
         self.view = message.view
@@ -330,7 +325,6 @@ class WorkerCore:
             return
         if not self.follower.is_following or view < self.view:
             # Refused; the heartbeat says why nothing is confirmed.
-            self.ignored += 1
             return
         last = first + len(items) - 1
         self.master_lsn = max(self.master_lsn, last)

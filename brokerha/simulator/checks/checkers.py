@@ -244,7 +244,7 @@ class Checkers:
         self._readiness = ReadinessChecks(truth)
         self._replies = ReplyChecks(truth, clients)
         self._transactions = TxChecks(truth, tx_clients)
-        self._journals = JournalChecks(truth, self.on_safe)
+        self.journals = JournalChecks(truth, self.on_safe)
         self._by_message: dict[type, Callable[..., None]] = {
             Post: self._messages.on_post,
             Bodies: self._messages.on_bodies,
@@ -275,9 +275,9 @@ class Checkers:
         """Check durable records; with ``numbers`` they come from another process."""
         if isinstance(process, SimProcess):
             if numbers:
-                self._journals.on_followed(process, records, numbers)
+                self.journals.on_followed(process, records, numbers)
             else:
-                self._journals.on_appended(process, records)
+                self.journals.on_appended(process, records)
             return
         self.on_safe(process.node, records)
         if isinstance(process, SimMaster) and any(isinstance(record, Accepted) for record in records):
@@ -305,7 +305,7 @@ class Checkers:
         """Check a message that leaves its sender."""
         kind = type(outgoing.message)
         if kind in BETWEEN_PROCESSES and isinstance(process, SimProcess):
-            self._journals.on_message(process, outgoing)
+            self.journals.on_message(process, outgoing)
             return
         sender = outgoing.sender or process.node
         to = self._world.owner.get(outgoing.to, outgoing.to)
@@ -321,7 +321,7 @@ class Checkers:
 
     def on_process_start(self, process: SimProcess) -> None:
         """Check the start of a process from its journal."""
-        self._journals.on_start(process)
+        self.journals.on_start(process)
 
     def on_role(self, process: SimProcess, view: int, *, is_primary: bool) -> None:
         """Count a change of role."""
@@ -331,29 +331,21 @@ class Checkers:
     def on_promise(self, process: Process, view: int) -> None:
         """Check a promise of a process to a view."""
         if isinstance(process, SimProcess):
-            self._journals.on_promise(process, view)
+            self.journals.on_promise(process, view)
 
     def on_journal_loaded(self, process: SimProcess) -> None:
         """Check a journal that was replaced by a snapshot."""
-        self._journals.on_loaded(process)
+        self.journals.on_loaded(process)
 
     def on_process_emptied(self, process: SimProcess) -> None:
         """Note that a process lost its directory."""
-        self._journals.on_emptied(process)
-
-    def may_be_emptied(self, process: SimProcess) -> bool:
-        """Tell whether a process can lose its directory without harm."""
-        return self._journals.may_be_emptied(process)
+        self.journals.on_emptied(process)
 
     def after_process_turn(self, process: SimProcess) -> None:
         """Check the state of a process after a turn."""
         if process.master is not None:
             self._within_bounds(process.master)
-            self._journals.after_turn(process)
-
-    def missing_at_backups(self) -> str:
-        """Return why a master with backups is not complete; empty when all are."""
-        return self._journals.what_is_missing()
+            self.journals.after_turn(process)
 
     def on_tx_reply(self, node: NodeId, step: Step | None, reply: TxReply) -> None:
         """Check the answer to a step of a client's transaction."""
@@ -467,7 +459,7 @@ class Checkers:
                     self._durable.compare(master.node, master.journal)
                 continue
             for process in master.processes:
-                if self._journals.holds_safe_only(process):
+                if self.journals.holds_safe_only(process):
                     self._durable.compare_log(process.node, process.journal)
 
     # ---- the end
@@ -477,7 +469,7 @@ class Checkers:
         truth = self.truth
         current = self._members.masters
         lost = {m.node for m in self._world.masters if m.is_wiped or m.node not in current}
-        self._journals.at_the_end()
+        self.journals.at_the_end()
         self._transactions.at_the_end()
         for master in self._world.masters:
             if master.node in lost:

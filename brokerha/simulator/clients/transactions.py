@@ -62,7 +62,6 @@ class TxClients:
         self.by_txid: dict[TxId, Run] = {}
         self.steps: dict[int, Step] = {}
         self.undone = 0
-        self.committed = 0
         self._ticket = FIRST_TICKET
         self._number = 0
         self.deposit: list[Operation] = []
@@ -170,7 +169,7 @@ class TxClients:
         self._ticket += 1
         world = self.world
         level = str(arguments.get("level", ""))
-        step = Step(self._ticket, process.node, action, run, run.txid, level=level)
+        step = Step(process.node, action, run, run.txid, level=level)
         step.found, step.lsn = arguments.get("found", []), arguments.get("lsn", 0)
         self.steps[self._ticket] = step
         timeout_ms = world.rng.choice((300, 1_000, 3_000)) if not world.is_calm else 5_000
@@ -265,7 +264,6 @@ class TxClients:
                 else:
                     self.decide(run)
             case "commit" | "rollback" | "prepare":
-                self.committed += step.action == "commit"
                 self._finish(run)
 
     def _look(self, run: Run, pending: dict[str, Any]) -> None:

@@ -89,7 +89,6 @@ class Run:
 class Step:
     """One step without an answer."""
 
-    ticket: int
     node: NodeId
     action: str
     run: Run

@@ -21,11 +21,11 @@ class BackupFaults:
         self._faults = faults
         self._world = faults.world
         self.kinds: dict[str, Callable[[], None]] = {
-            "kill process": self._kill_process,
-            "kill primary": self._kill_primary,
+            "kill process": lambda: self._kill("process killed", self._process()),
+            "kill primary": lambda: self._kill("primary killed", self._primary()),
             "kill all processes": self._kill_all,
-            "freeze process": self._freeze_process,
-            "freeze primary": self._freeze_primary,
+            "freeze process": lambda: self._freeze("process frozen", self._process()),
+            "freeze primary": lambda: self._freeze("primary frozen", self._primary()),
             "cut processes": self._cut,
             "isolate primary": self._isolate_primary,
             "clog processes": self._clog,
@@ -57,12 +57,6 @@ class BackupFaults:
             process.die()
             self._world.plan_restart(process)
 
-    def _kill_process(self) -> None:
-        self._kill("process killed", self._process())
-
-    def _kill_primary(self) -> None:
-        self._kill("primary killed", self._primary())
-
     def _kill_all(self) -> None:
         group = self._group()
         self._faults.note("all processes of a master killed", group.node)
@@ -77,16 +71,10 @@ class BackupFaults:
             fail_over_us = self._world.options.fail_over_ms * 1000
             process.freeze(self._world.rng.choice((fail_over_us // 2, 2 * fail_over_us, 5 * fail_over_us)))
 
-    def _freeze_process(self) -> None:
-        self._freeze("process frozen", self._process())
-
-    def _freeze_primary(self) -> None:
-        self._freeze("primary frozen", self._primary())
-
     def _empty(self) -> None:
         """Empty the directory of a process."""
         process = self._process()
-        if process is not None and self._faults.checkers.may_be_emptied(process):
+        if process is not None and self._faults.checkers.journals.may_be_emptied(process):
             self._faults.note("process emptied", process.node)
             process.die()
             process.empty()

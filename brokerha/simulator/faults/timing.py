@@ -84,7 +84,7 @@ class WorkerFaults:
             "spoil worker": self._spoil,
             "freeze worker": self._freeze,
             "switch worker": self._switch,
-            "copy worker": self._copy,
+            "copy worker": lambda: self._order("copy ordered", self._expendable(), "worker-copy"),
             "remove worker": self._remove,
             "late worker": self._late,
             "cut workers": self._cut,
@@ -170,9 +170,6 @@ class WorkerFaults:
     def _later(self, kind: str, worker: SimWorker | None, command: str) -> None:
         self._world.at(self._world.now_us + self._faults.a_while(), self._order, kind, worker, command)
 
-    def _copy(self) -> None:
-        self._order("copy ordered", self._expendable(), "worker-copy")
-
 
 class Faults(Luck):
     """All faults of one world."""
@@ -181,8 +178,8 @@ class Faults(Luck):
         super().__init__(world, members, checkers)
         self._is_power_failing = False
         self._kinds: dict[str, Callable[[], None]] = {
-            "crash master": self._crash_master,
-            "crash worker": self._crash_worker,
+            "crash master": lambda: self._end(self.one(world.master_processes)),
+            "crash worker": lambda: self._end(self.one(world.workers)),
             "aimed crash": self._aim,
             "crash all": self._crash_all,
             "lose power": self._lose_power,
@@ -195,7 +192,7 @@ class Faults(Luck):
             "clock jump": self._clock_jump,
             "slow disk": self._slow_disk,
             "slow processor": self._slow_processor,
-            "full disk": self._full_disk,
+            "full disk": lambda: self.fill(world.rng.choice(world.master_processes)),
             "store failure": self._store_failure,
             "trim": self._trim,
             "wipe": self._wipe,
@@ -229,12 +226,6 @@ class Faults(Luck):
         return [process.node for process in self._world.master_processes]
 
     # ---- crashes
-
-    def _crash_master(self) -> None:
-        self._end(self.one(self._world.master_processes))
-
-    def _crash_worker(self) -> None:
-        self._end(self.one(self._world.workers))
 
     def _end(self, process: Process | None) -> None:
         """Stop half of them in order, and kill the others."""
@@ -389,9 +380,6 @@ class Faults(Luck):
 
     def _quick_processor(self, process: Process) -> None:
         process.turn_us = TURN_US
-
-    def _full_disk(self) -> None:
-        self.fill(self._world.rng.choice(self._world.master_processes))
 
     def _store_failure(self) -> None:
         if self._world.workers:

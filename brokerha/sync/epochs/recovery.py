@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 from brokerha.model.epochs import Epoch
 from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp, TxId
-from brokerha.model.wire.messages import Outgoing
 from brokerha.sync.catching_up import Has, Missing
 
 
@@ -34,7 +33,7 @@ class Recovery:
         """Number of entries, from the head on, in the own synchronised queue."""
         self.held = self.done
         """Number of entries, from the head on, that are durable here with their bodies."""
-        self._missing = Missing(self.entries[self.done :])
+        self.missing = Missing(self.entries[self.done :])
         self.is_over = self.done == len(self.entries)
         """Whether all entries are synchronised here."""
         self.hold(has)
@@ -45,7 +44,7 @@ class Recovery:
 
     def hold(self, has: Has) -> int:
         """Count the entries at the head whose bodies are here now; return how many are new."""
-        count = len(self._missing.take(has))
+        count = len(self.missing.take(has))
         self.held += count
         return count
 
@@ -68,11 +67,3 @@ class Recovery:
     def _is_here(self, place: int, has: Has) -> bool:
         _, txid, origin = self.entries[place]
         return has(origin, txid)
-
-    def fetch(self, has: Has, holders: Sequence[NodeId], mono_ms: int, again_ms: int) -> list[Outgoing]:
-        """Return the request for missing bodies, when it is due."""
-        return self._missing.fetch(has, holders, mono_ms, again_ms)
-
-    def due_ms(self, again_ms: int) -> int | None:
-        """Return when to ask again; None when nothing is missing."""
-        return self._missing.due_ms(again_ms)

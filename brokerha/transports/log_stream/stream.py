@@ -88,7 +88,6 @@ class LogSession:
         news: News,
         state: LinkState,
         config: TransportConfig,
-        counters: Counters,
     ) -> None:
         """Declare, and find the next LSN. Raises the errors of py-amqp."""
         self._node = node
@@ -97,7 +96,6 @@ class LogSession:
         self._news = news
         self._state = state
         self._config = config
-        self._counters = counters
         self._batch: LogBatch | None = None
         self._groups: deque[list[Post]] = deque()
         """Unconfirmed groups of the batch; the first one is possibly under way."""
@@ -117,7 +115,7 @@ class LogSession:
         log.info("log stream goes on", stream=log_stream(node), lsn=self._next, is_new=last is None)
         self._channel: Any = connection.channel()
         self._channel.confirm_select()
-        self._channel.events["basic_ack"].add(self._on_ack)
+        self._channel.events["basic_ack"].add(self._answered)
         self._channel.events["basic_nack"].add(self._on_nack)
         self._channel.events["basic_return"].add(self._on_return)
         self._checks: Any = connection.channel()
@@ -206,14 +204,10 @@ class LogSession:
             self._number += 1
             self._on_way[self._number] = post
 
-    def _on_ack(self, number: int, multiple: bool) -> None:
-        self._answered(number, multiple)
-
     def _on_nack(self, number: int, multiple: bool) -> None:
         for post in self._answered(number, multiple, is_refused=True):
             if not post.is_log:
                 # A full queue that refuses must not block the others: its owner chose to miss changes.
-                self._counters.add("refused_changes")
                 log.warning("a queue refused a change", key=post.key, lsn=post.properties["application_headers"]["lsn"])
 
     def _on_return(self, _problem: Exception, _exchange: str, _key: str, _message: Any) -> None:
@@ -225,7 +219,6 @@ class LogSession:
         posts = [self._on_way.pop(each) for each in numbers if each in self._on_way]
         if is_refused and any(post.is_log for post in posts):
             # A log message is alone in its group, which stays the first one.
-            self._counters.add("refused_log")
             self._again_s = time.monotonic() + REFUSED_PAUSE_S
         elif posts and not self._on_way:
             self._confirmed()
@@ -291,13 +284,12 @@ class LogStream:
         self._config = config or TransportConfig()
         self._news = News()
         self._state = LinkState((_LOG,))
-        self._counters = Counters()
         self._is_started = False
         identity, addresses = (
             Identity(connection_name(node, "master", _LOG), "master", node, cluster),
             parse_addresses(url),
         )
-        shared = (self._state, self._config, self._counters)
+        shared = (self._state, self._config, Counters())
         self._thread = ConnectionThread(
             identity.name, lambda wake: KeptConnection(identity, _LOG, addresses, self._session, wake, *shared)
         )
@@ -320,10 +312,6 @@ class LogStream:
         """Return the LSN up to which everything is confirmed."""
         return self._news.published
 
-    def counters(self) -> dict[str, int]:
-        """Return monotone counts."""
-        return self._counters.read()
-
     def close(self, timeout_s: float) -> None:
         """End the thread; nothing is lost at any moment."""
         if self._is_started:
@@ -332,13 +320,4 @@ class LogStream:
             self._thread.join(timeout_s)
 
     def _session(self, connection: Connection) -> LogSession:
-        return LogSession(
-            connection,
-            self._node,
-            self._cluster,
-            self._committed,
-            self._news,
-            self._state,
-            self._config,
-            self._counters,
-        )
+        return LogSession(connection, self._node, self._cluster, self._committed, self._news, self._state, self._config)

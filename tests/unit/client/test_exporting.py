@@ -15,7 +15,7 @@ import pytest
 import brokerha
 from brokerha.client import Client, exporting
 from brokerha.client.calls import Calls
-from brokerha.client.exporting import export
+from brokerha.client.exporting import Range, export
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import InvalidRequest, NotReady, TooLarge
 from brokerha.nodes.config.cluster import ClusterConfig
@@ -72,7 +72,7 @@ def test_sums_are_kept_in_every_export_while_amounts_move(db: Client) -> None:
         # When it is read again and again, in pages of a few keys
         for rows in (3, 7, 20, 50, 1000):
             assert moved.acquire(timeout=WAIT_S), "nobody writes"
-            found = export(db, "accounts", b"account-", b"", None, written.lsn, WAIT_S, page_rows=rows)
+            found = export(db, Range("accounts", b"account-", b"", None), written.lsn, WAIT_S, page_rows=rows)
             content = list(found.rows)
             # Then each shows one moment: all accounts in the order of their keys, and the sum
             assert [key for key, _ in content] == [account(n) for n in range(ACCOUNTS)]
@@ -91,7 +91,7 @@ def test_an_export_is_a_range_from_its_start_to_before_its_end(db: Client) -> No
     assert db.tables() == ["t"]
     assert list(db.export("t").rows) == [(key, key * 2) for key in keys]
     for rows in (1, 2, 3, 6, 7):
-        found = export(db, "t", b"", b"a\0", b"\xff", None, WAIT_S, page_rows=rows)
+        found = export(db, Range("t", b"", b"a\0", b"\xff"), None, WAIT_S, page_rows=rows)
         assert [key for key, _ in found.rows] == keys[1:5]
     assert [key for key, _ in db.export("t", prefix="a", start="ab").rows] == [b"ab"]
     assert list(db.export("absent").rows) == []
@@ -130,7 +130,7 @@ def test_pages_grow_again_after_large_values(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(exporting, "PAGE_BYTES", 5000)
     rows = [(b"%05d" % number, bytes(9000) if number == 0 else b"v") for number in range(5000)]
     copy = Copy(rows)
-    found = export(cast("Calls", copy), "t", b"", b"", None, None, WAIT_S, page_rows=1000)
+    found = export(cast("Calls", copy), Range("t", b"", b"", None), None, WAIT_S, page_rows=1000)
     assert list(found.rows) == rows
     assert copy.asked < 30, "and not a question for each key"
 
@@ -161,4 +161,4 @@ def test_what_the_log_cannot_tell_is_an_error_and_no_mixture(keeps: bool, told: 
         answer, lsns = client.together, itertools.count(3)
         monkeypatch.setattr(client, "together", lambda *a, **k: [each._replace(lsn=next(lsns)) for each in answer(*a, **k)])
         with pytest.raises((NotReady, InvalidRequest), match=told):
-            export(client, "t", b"", b"", None, None, WAIT_S, page_rows=4)
+            export(client, Range("t", b"", b"", None), None, WAIT_S, page_rows=4)

@@ -8,7 +8,7 @@ import pytest
 
 from brokerha import aio
 from brokerha.client import Client
-from brokerha.client.exporting import export_snapshot
+from brokerha.client.exporting import Range, export_snapshot
 from brokerha.model.errors import Rejected, UnknownSnapshot
 
 ROWS = [(b"%d" % number, b"old") for number in range(9)]
@@ -47,8 +47,8 @@ def test_an_export_in_pages_ends_when_its_snapshot_is_another_one(db: Client) ->
     db.write([("put", "t", key, value) for key, value in ROWS])
     db.snapshot("s")
     least = db.put("t", "3", b"new").lsn
-    assert list(export_snapshot(db, "s", "t", b"", b"", None, least, 10.0, page_rows=2).rows) == ROWS
-    found = export_snapshot(db, "s", "t", b"", b"", None, least, 10.0, page_rows=2)
+    assert list(export_snapshot(db, "s", Range("t", b"", b"", None), least, 10.0, page_rows=2).rows) == ROWS
+    found = export_snapshot(db, "s", Range("t", b"", b"", None), least, 10.0, page_rows=2)
     assert next(found.rows) == ROWS[0]
     db.write([("drop-snapshot", "s"), ("snapshot", "s")])
     with pytest.raises(UnknownSnapshot):

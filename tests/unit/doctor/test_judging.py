@@ -88,7 +88,7 @@ LINKS = {
 
 
 CASES: dict[str, tuple[list[Finding], str, str]] = {
-    "a secret that others read": ([of_secret(FileFact("/s/m1.url", 0o644, 1))], PROBLEM, "others may read it"),
+    "a secret that others read": ([of_secret(FileFact("/s/m1.url", 0o644))], PROBLEM, "others may read it"),
     "no directory, no right": (of_data(replace(DATA, exists=False, is_writable=False)), PROBLEM, "cannot make it"),
     "not writable": (of_data(replace(DATA, is_writable=False, owner="root")), PROBLEM, "cannot write there"),
     "another owner": (of_data(replace(DATA, owner="root")), WARNING, "belongs to root"),
@@ -162,7 +162,7 @@ def test_what_is_wrong_is_one_finding_with_a_command(name: str):
 @pytest.mark.parametrize(
     "findings",
     [
-        [of_secret(FileFact("/s/m1.url", 0o600, 1))],
+        [of_secret(FileFact("/s/m1.url", 0o600))],
         of_data(DATA),
         of_data(replace(DATA, exists=False)),
         of_data(replace(DATA, free_bytes=200 * GIGABYTE, size_bytes=9000 * GIGABYTE)),

@@ -244,10 +244,10 @@ def test_a_backup_that_joins_takes_part_in_what_is_open_and_waits_for_what_is_cl
     bench = Bench()
     bench.primary.on_transactions(["t1", "t2"])
     bench.write(TxPrepared("t1", "", b"body", (), 0))
-    assert bench.primary.take_part() == ()
+    assert bench.primary.feed.take_part() == ()
     bench.confirm()
     assert bench.primary.feed.ready() == ()
-    assert bench.primary.take_part() == ("b1",)
+    assert bench.primary.feed.take_part() == ("b1",)
     assert bench.primary.feed.ready() == ("b1",)
 
 

@@ -9,9 +9,8 @@ from brokerha.model.records import Accepted, TxDecided, TxPrepared
 from brokerha.model.requests import REFUSED, Reply, Submit, TxCommand, TxReply
 from brokerha.replication.site.config import FeedConfig
 from brokerha.sync.config import SyncConfig
-from brokerha.transactions.outcomes import word_of
 from tests.support.logs import memory_log
-from tests.unit.transactions.bench import TxBench
+from tests.unit.transactions.bench import TxBench, word_of
 from tests.unit.transactions.queue_site import publish
 
 

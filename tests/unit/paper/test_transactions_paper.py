@@ -14,8 +14,7 @@ from brokerha.model.operations import unpack_operations
 from brokerha.model.records import Accepted, TxPrepared
 from brokerha.model.wire.process_messages import TxEvents
 from brokerha.transactions.coordinator import Coordinator
-from brokerha.transactions.outcomes import word_of
-from tests.unit.transactions.bench import TxBench
+from tests.unit.transactions.bench import TxBench, word_of
 from tests.unit.transactions.queue_site import accept, publish
 
 XID = "1:aa:"

@@ -13,10 +13,9 @@ from brokerha.model.records import Accepted, TxDecided, TxPrepared
 from brokerha.model.requests import TxReply
 from brokerha.model.wire.process_messages import TxAnswer, TxEvents
 from brokerha.transactions.config import ParticipantConfig
-from brokerha.transactions.outcomes import word_of
 from brokerha.transactions.states import Part
 from tests.unit.paper.test_transactions_paper import XID, events_to
-from tests.unit.transactions.bench import TxBench
+from tests.unit.transactions.bench import TxBench, word_of
 from tests.unit.transactions.queue_site import accept, publish
 from tests.unit.transactions.test_crash_points import ABC, bench_of, check, joined_between, points_of
 

@@ -33,7 +33,7 @@ class FeedBench:
         self.log.append([ViewStarted(VIEW, "p0")])
         self.open = list(open_transactions)
         self.feed = JournalFeed(
-            JournalFeedConfig("p0", ("b1", "b2"), **settings),
+            JournalFeedConfig(("b1", "b2"), **settings),
             self.log,
             view=VIEW,
             journal="j",

@@ -123,7 +123,7 @@ class JournalTable:
         backups = tuple(each for each in self.names if each != name)
         process.open = []
         process.feed = JournalFeed(
-            JournalFeedConfig(name, backups, **self._feed_settings),
+            JournalFeedConfig(backups, **self._feed_settings),
             process.log,
             view=view,
             journal=process.log.name,
@@ -190,14 +190,14 @@ class JournalTable:
     def _carry_out(self, process: Process, follower: JournalFollower, decision: CopyDecision) -> None:
         if isinstance(decision, BeginLoad):
             process.load, process.loaded = decision.offer, {}
-            follower.on_copy_answer(LoadBegun(decision.offer.snapshot, ()), self.now)
+            follower.follower.loads.on_answer(LoadBegun(decision.offer.snapshot, ()), self.now)
         elif isinstance(decision, KeepChunk):
             assert process.load is not None
             right = process.load.files[0][2][32 * decision.number : 32 * decision.number + 32]
             is_good = sha256(decision.data).digest() == right
             if is_good:
                 process.loaded[decision.number] = decision.data
-            follower.on_copy_answer(ChunkKept(decision.number, is_good), self.now)
+            follower.follower.loads.on_answer(ChunkKept(decision.number, is_good), self.now)
         elif isinstance(decision, OpenLoad):
             data = b"".join(process.loaded[number] for number in sorted(process.loaded))
             process.log = PlainLog.unpacked(data, process.log.promised)
@@ -245,7 +245,7 @@ class JournalTable:
             case RecordsWanted():
                 follower.on_records_wanted(sender, message)
             case SnapshotOffered() | Chunk():
-                follower.on_load_message(sender, message, self.now)
+                follower.follower.loads.on_message(sender, message, self.now)
 
     def round(self, choice: Choice = everything, step_ms: int = 10) -> None:
         """A turn of everybody, then the mail."""

@@ -59,7 +59,7 @@ class EpochTable(Table):
             self.pass_ms(next_ms - self.now.mono_ms)
             came = {out.to for _, out in self.mail}
             self.deliver()
-            woken = {n for n, core in self.cores.items() if (core.deadline_ms() or end_ms) <= next_ms or core.has_more()}
+            woken = {n for n, core in self.cores.items() if (core.deadline_ms() or end_ms) <= next_ms or core.posting.has_more}
             awake = (came & set(self.cores)) | woken
 
     def tell(self, to: NodeId, message: Message, sender: NodeId) -> None:

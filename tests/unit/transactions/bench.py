@@ -31,6 +31,7 @@ from brokerha.model.wire.process_messages import TxAnswer, TxEvents, TxJoin
 from brokerha.replication.site.config import FeedConfig
 from brokerha.sync.config import SyncConfig
 from brokerha.transactions.config import ParticipantConfig, TxConfig
+from brokerha.transactions.outcomes import ABORTED, COMMITTED
 from brokerha.transactions.participant import Participant
 from tests.support.logs import memory_log, reopened
 from tests.unit.transactions.queue_site import Queues, SmallWorker, contents
@@ -38,6 +39,20 @@ from tests.unit.transactions.queue_site import Queues, SmallWorker, contents
 OF_TRANSACTIONS = (TxJoin, TxEvents, TxAnswer)
 TICK_MS = 10
 EXPIRES_MS = 10_000
+
+
+def word_of(answer: dict[str, Any] | None) -> str:
+    """The one word for what ``Front.outcome`` answers of a transaction.
+
+    >>> word_of({"state": "applied", "outcome": "rejected"}), word_of({"state": "synchronised", "outcome": None}), word_of(None)
+    ('aborted', 'committing', 'unknown')
+    """
+    if answer is None:
+        return "unknown"
+    state = str(answer["state"])
+    if state == "applied":
+        return COMMITTED if answer["outcome"] == "applied" else ABORTED
+    return "committing" if state in ("accepted", "synchronised") else state
 
 
 class Crash(Exception):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from brokerha.transactions.outcomes import ABORTED, COMMITTED, word_of
-from tests.unit.transactions.bench import TxBench
+from brokerha.transactions.outcomes import ABORTED, COMMITTED
+from tests.unit.transactions.bench import TxBench, word_of
 from tests.unit.transactions.queue_site import publish
 
 ABC = ["A", "B", "C"]

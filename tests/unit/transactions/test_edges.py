@@ -8,8 +8,7 @@ from brokerha.model.records import TxDecided
 from brokerha.model.requests import TxReply
 from brokerha.model.wire.messages import Envelope
 from brokerha.model.wire.process_messages import TxAnswer, TxEvents
-from brokerha.transactions.outcomes import word_of
-from tests.unit.transactions.bench import TxBench
+from tests.unit.transactions.bench import TxBench, word_of
 from tests.unit.transactions.queue_site import accept, publish
 
 XID = "1:aa:"
@@ -214,7 +213,7 @@ def test_the_end_is_told_a_bounded_number_of_times() -> None:
     bench.run(3_000)
     assert not bench.core.transacting.coordinator.book.ending
     assert len(bench.queues) == 2 * (1 + 2), "each participant was told again, then invited again, until it was enough"
-    assert bench.core.transacting.deadline_ms() is None
+    assert bench.core.transacting.coordinator.deadline_ms() is None
 
 
 def test_long_transactions_travel_in_messages_of_bounded_size() -> None:

@@ -10,7 +10,7 @@ from brokerha.model.operations import pack_operations
 from brokerha.model.records import MasterState
 from brokerha.transactions.config import TxConfig
 from brokerha.transactions.locks import Locks, accepted_in_body
-from brokerha.transactions.outcomes import ABORTED, COMMITTED, Finished, Presumption, word_of
+from brokerha.transactions.outcomes import ABORTED, COMMITTED, Finished, Presumption
 from brokerha.transactions.transaction import body_of, digest_of, packed_each
 
 
@@ -51,22 +51,6 @@ def test_the_oldest_ends_are_forgotten_first() -> None:
     finished.add("t3", COMMITTED, "again")
     assert (finished.get("t2"), len(finished)) == (None, 2)
     assert [finished.get(txid) for txid in ("t1", "t3")] == [(ABORTED, "t1"), (COMMITTED, "again")]
-
-
-@pytest.mark.parametrize(
-    ("state", "outcome", "word"),
-    [
-        ("open", None, "open"),
-        ("prepared", None, "prepared"),
-        ("aborted", None, "aborted"),
-        ("accepted", None, "committing"),
-        ("synchronised", None, "committing"),
-        ("applied", "applied", "committed"),
-        ("applied", "rejected", "aborted"),
-    ],
-)
-def test_there_is_one_word_for_each_answer(state: str, outcome: str | None, word: str) -> None:
-    assert word_of({"state": state, "outcome": outcome}) == word
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 65_535, 65_536])

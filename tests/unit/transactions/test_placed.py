@@ -9,8 +9,7 @@ import pytest
 from brokerha.model.operations import pack_operations
 from brokerha.model.requests import TxReply
 from brokerha.model.reserved import branches
-from brokerha.transactions.outcomes import word_of
-from tests.unit.transactions.bench import TxBench
+from tests.unit.transactions.bench import TxBench, word_of
 from tests.unit.transactions.queue_site import accept, publish
 
 XID = "1:aa:"

@@ -10,8 +10,7 @@ from brokerha.model.operations import BODY_LIMIT_BYTES, pack_operations, unpack_
 from brokerha.model.outside.authors import author_in
 from brokerha.model.records import TxDecided, TxForgotten, TxPrepared
 from brokerha.model.requests import TxReply
-from brokerha.transactions.outcomes import word_of
-from tests.unit.transactions.bench import TxBench
+from tests.unit.transactions.bench import TxBench, word_of
 from tests.unit.transactions.queue_site import accept, publish
 
 XID = "1:aa:"

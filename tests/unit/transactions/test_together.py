@@ -8,9 +8,8 @@ from brokerha.model.records import Accepted, TxDecided, TxPrepared
 from brokerha.model.requests import TxReply
 from brokerha.model.wire.process_messages import TxAnswer, TxEvents, TxJoin
 from brokerha.transactions.config import ParticipantConfig
-from brokerha.transactions.outcomes import word_of
 from brokerha.transactions.participant import Participant
-from tests.unit.transactions.bench import TxBench
+from tests.unit.transactions.bench import TxBench, word_of
 from tests.unit.transactions.queue_site import accept, publish
 
 BACKUPS = [(), ("b1",), ("b1", "b2")]

@@ -16,7 +16,6 @@ from brokerha.model.errors import JournalError
 from brokerha.model.log_lineages import Rewinds
 from brokerha.ports.log_stream import LogBatch, PublishedChange
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.lanes import Counters
 from brokerha.transports.link import LinkState
 from brokerha.transports.log_stream.messages import GROUP_CHANGES, groups_of, next_lsn, rewinds_in, void_after
 from brokerha.transports.log_stream.stream import GAP_S, JOURNAL_PAUSE_S, LogSession, LogStream, News
@@ -107,9 +106,8 @@ class Publishing:
         self.news = News()
         self.news.shown = 1 << 40
         self.state = LinkState(["log"])
-        self.counters = Counters()
         connection: Any = self.wire
-        self.session = LogSession(connection, "m1", "c", committed, self.news, self.state, TransportConfig(), self.counters)
+        self.session = LogSession(connection, "m1", "c", committed, self.news, self.state, TransportConfig())
         self.now_s = time.monotonic()
 
     @property
@@ -223,7 +221,6 @@ def test_a_refused_change_holds_up_nobody_and_is_counted():
     publishing.channel.tell("basic_nack", 2, True)
     publishing.turn()
     assert publishing.ids()[2:] == ["1-1"]
-    assert publishing.counters.read() == {"refused_changes": 2}
 
 
 def test_a_refused_log_message_is_published_again_after_a_pause_and_nothing_overtakes_it():

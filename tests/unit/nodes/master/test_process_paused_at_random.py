@@ -15,10 +15,11 @@ from brokerha.model.errors import NotReady, WrongState
 from brokerha.model.records import Accepted, Rest
 from brokerha.model.requests import ACCEPTED
 from brokerha.nodes.master.process_runner import position_of
-from brokerha.replication.role.resting import COIN, CONTINUE, ORDERS, PAUSE
+from brokerha.replication.role.resting import COIN, CONTINUE, PAUSE
 from tests.unit.nodes.process_group import FAIL_OVER_MS, Group
 
 STEPS = 150
+ORDERS = (PAUSE, COIN, CONTINUE)
 
 
 class Drawn:

@@ -164,7 +164,7 @@ def test_a_transaction_prepared_before_this_primary_is_settled_with_the_guard() 
     log = PlainLog("j")
     log.append([TxPrepared("t1", "", BODY, (), 0), ViewStarted(VIEW, "p0")])
     feed = JournalFeed(
-        JournalFeedConfig("p0", ("b1",)), log, view=VIEW, journal="j", views=log.history.views,
+        JournalFeedConfig(("b1",)), log, view=VIEW, journal="j", views=log.history.views,
         prepared=log.prepared, open_transactions=lambda: ["t1"],
     )  # fmt: skip
     feed.on_confirmed("b1", Confirmed(VIEW, "j", (1, 1), "basic"), Instant(0, 0))

@@ -98,7 +98,6 @@ def test_records_of_an_older_view_are_refused() -> None:
     bench = FollowerBench()
     assert not bench.fillers(7, 7, view=10, sender="b2")
     assert bench.numbers() == []
-    assert bench.core.ignored == 1
 
 
 def test_a_second_primary_of_the_same_view_and_strangers_are_refused() -> None:
@@ -219,7 +218,6 @@ def test_records_that_nobody_asked_for_are_left_alone() -> None:
     bench.turn()
     bench.answer(7, 8, sender="b2")
     assert bench.numbers() == []
-    assert bench.core.ignored == 2
 
 
 def test_void_results_between_two_records_are_no_gap_for_ever() -> None:
@@ -248,7 +246,7 @@ def test_a_body_that_came_through_its_queue_is_filled_in() -> None:
     bench.core.on_prepared_body("t1", BODY)
     bench.records(7, WITHOUT)
     assert bench.turn().records == ((7, PREPARED),)
-    assert bench.core.body_of("t1") == BODY
+    assert bench.core._bodies.of("t1") == BODY
 
 
 def test_a_record_without_participants_lacks_nothing() -> None:
@@ -285,21 +283,21 @@ def test_what_a_prepared_transaction_comes_to_is_filled_in_from_its_record() -> 
     bench.turn()
     bench.records(8, TxDecided("t1", is_commit=True, reason=""), Accepted((("t0", b"plain"), ("t1", b""))))
     assert bench.turn().records[1] == (9, Accepted((("t0", b"plain"), ("t1", BODY))))
-    assert bench.core.body_of("t1") is None
+    assert bench.core._bodies.of("t1") is None
 
 
 def test_bodies_of_prepared_transactions_are_known_after_a_restart() -> None:
     log = PlainLog("j")
     log.append([PREPARED])
     core = JournalFollower(JournalFollowerConfig("b1", ("p0",)), log, log.state())
-    assert core.body_of("t1") == BODY
+    assert core._bodies.of("t1") == BODY
 
 
 def test_bodies_of_what_was_rolled_back_are_dropped() -> None:
     bench = FollowerBench()
     bench.core.on_prepared_body("t1", BODY)
     bench.records(7, WITHOUT, TxDecided("t1", is_commit=False, reason="no"))
-    assert bench.core.body_of("t1") is None
+    assert bench.core._bodies.of("t1") is None
     assert bench.numbers() == [7, 8]
 
 
@@ -307,7 +305,7 @@ def test_bodies_that_are_kept_are_bounded() -> None:
     bench = FollowerBench(bodies_bytes=1000)
     for number in range(5):
         bench.core.on_prepared_body(f"t{number}", BODY)
-    assert [number for number in range(5) if bench.core.body_of(f"t{number}") is not None] == [3, 4]
+    assert [number for number in range(5) if bench.core._bodies.of(f"t{number}") is not None] == [3, 4]
 
 
 def test_between_two_primaries_nobody_is_asked_and_nothing_is_loaded() -> None:

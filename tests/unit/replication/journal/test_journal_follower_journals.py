@@ -21,7 +21,7 @@ class Pair:
         self.journal.append([ViewStarted(10, "m1"), Started(1)])
         state = self.journal.state()
         self.feed = JournalFeed(
-            JournalFeedConfig("m1", ("b1",), memory_bytes=200),
+            JournalFeedConfig(("b1",), memory_bytes=200),
             self.journal,
             view=10,
             journal=state.journal,

@@ -68,9 +68,9 @@ def test_the_load_opens_the_new_journal_and_following_goes_on_from_there() -> No
     bench = FollowerBench()
     bench.core.on_damaged("record 3 is damaged", bench.now)
     bench.turn()
-    bench.core.on_load_message("p0", offer(bench), bench.now)
+    bench.core.follower.loads.on_message("p0", offer(bench), bench.now)
     assert [type(each) for each in bench.turn().decisions] == [BeginLoad]
-    bench.core.on_copy_answer(LoadBegun(offer(bench).snapshot, ()), bench.now)
+    bench.core.follower.loads.on_answer(LoadBegun(offer(bench).snapshot, ()), bench.now)
     assert bench.turn().decisions == (OpenLoad(),)
     bench.fillers(7, 8)
     assert bench.numbers() == []
@@ -99,7 +99,7 @@ def test_a_backup_that_gets_no_snapshot_is_idle_says_why_and_tries_again_while_i
     bench = FollowerBench(coin_again_ms=1000, load=LoadConfig(patience_ms=500))
     bench.core.on_damaged("record 3 is damaged", bench.now)
     bench.turn()
-    bench.core.on_load_message("p0", offer(bench, "it has no room"), bench.now)
+    bench.core.follower.loads.on_message("p0", offer(bench, "it has no room"), bench.now)
     bench.out.clear()
     bench.turn()
     word = next(message for _, message in bench.out if isinstance(message, Confirmed))
@@ -116,9 +116,9 @@ def test_a_load_that_cannot_be_opened_leaves_the_journal_as_it_was() -> None:
     bench = FollowerBench()
     bench.core.on_damaged("record 3 is damaged", bench.now)
     bench.turn()
-    bench.core.on_load_message("p0", offer(bench), bench.now)
+    bench.core.follower.loads.on_message("p0", offer(bench), bench.now)
     bench.turn()
-    bench.core.on_copy_answer(LoadFailed("no space"), bench.now)
+    bench.core.follower.loads.on_answer(LoadFailed("no space"), bench.now)
     bench.turn()
     assert (bench.follows(), bench.core.last) == (State.IDLE, (VIEW, 6))
 
@@ -131,7 +131,7 @@ def test_only_the_primary_is_a_source_and_a_new_one_is_asked_instead() -> None:
     assert bench.core.loading.sources == ("p0",)
     bench.records(0, previous=(VIEW, 6), view=32, sender="b2", last_number=7)
     assert bench.core.loading.sources == ("b2",)
-    bench.core.on_load_message("p0", offer(bench), bench.now)
+    bench.core.follower.loads.on_message("p0", offer(bench), bench.now)
     assert bench.turn().decisions == ()
 
 

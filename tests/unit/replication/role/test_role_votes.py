@@ -68,7 +68,6 @@ def test_a_candidate_whose_name_does_not_fit_its_view_is_ignored(sender: str, vi
     role = a_role()
     role.on_candidate(sender, candidate(view), at(100))
     assert not role.take(at(100))
-    assert role.ignored == 1
 
 
 def test_a_process_whose_journal_is_being_replaced_neither_votes_nor_stands() -> None:

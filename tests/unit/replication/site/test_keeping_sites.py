@@ -32,7 +32,7 @@ def test_a_copy_that_was_kept_before_the_master_started_counts() -> None:
     table.write("b")
     table.start_master()
     table.until(lambda: table.are_in_sync(*table.config.workers))
-    table.site.keep_copy(table.now())
+    table.site.splits.keeping.keep(table.now())
     table.settle()
     assert table.site.kept() == {node: 10}
     assert sum(table.copies[each].kept is not None for each in table.config.workers) == 1
@@ -47,14 +47,14 @@ def test_another_worker_keeps_a_copy_when_the_first_one_dies() -> None:
     # And when the first one is back, and the split over, both drop theirs
     table.start(node)
     table.until(lambda: len(table.site.kept()) == 2)
-    table.site.drop_copies(table.now())
+    table.site.splits.keeping.drop(table.now())
     table.until(lambda: not any(copy.kept for copy in table.copies.values()))
     assert table.site.kept() == {}
 
 
 def test_the_next_one_keeps_a_copy_when_one_cannot() -> None:
     table = begun()
-    table.site.keep_copy(table.now())
+    table.site.splits.keeping.keep(table.now())
     full = {"w2": 0}
     for node in ("w1", "w2", "w3"):
         table.copies[node]._free_bytes = lambda node=node: full.get(node, 1 << 40)
@@ -66,7 +66,7 @@ def test_a_single_worker_that_cannot_is_asked_again_at_the_pace_of_orders() -> N
     table = begun("w1")
     free = [0]
     table.copies["w1"]._free_bytes = lambda: free[0]
-    table.site.keep_copy(table.now())
+    table.site.splits.keeping.keep(table.now())
     began_ms = table.ms
     table.settle(200)
     asked = table.sent_to("w1", Keep)
@@ -81,10 +81,10 @@ def test_a_copy_of_the_last_split_does_not_count_for_the_next_one() -> None:
     node = kept(table)
     # Given that the order to drop does not arrive
     table.is_held = lambda way: way[1] == node and way[2] == Keep.CHANNEL
-    table.site.drop_copies(table.now())
+    table.site.splits.keeping.drop(table.now())
     table.settle(3)
     before = table.feed_of(node).said.kept_number
-    table.site.keep_copy(table.now())
+    table.site.splits.keeping.keep(table.now())
     assert table.site.kept() == {}
     table.is_held = lambda _way: False
     table.until(lambda: bool(table.site.kept()))

@@ -21,7 +21,7 @@ def begun(*workers: str, **settings: object) -> RewindTable:
 
 def kept(table: RewindTable) -> str:
     """Have a copy kept; returns who keeps it."""
-    table.site.keep_copy(table.now())
+    table.site.splits.keeping.keep(table.now())
     table.until(lambda: bool(table.site.kept()))
     (node,) = table.site.kept()
     return node
@@ -50,7 +50,7 @@ def test_who_keeps_a_copy_restores_it_and_heals_the_others() -> None:
     assert {copy.lineage for copy in table.copies.values()} == {5}
     # And what is kept stays until it is dropped
     assert table.site.kept() == {node: 10}
-    table.site.drop_copies(table.now())
+    table.site.splits.keeping.drop(table.now())
     table.until(lambda: table.copies[node].kept is None)
 
 
@@ -320,9 +320,9 @@ def test_whatever_happens_all_come_to_what_the_log_says(seed: int) -> None:
         if event < 0.35:
             table.write(*[str(next(values)) for _ in range(rng.randrange(1, 5))])
         elif event < 0.42:
-            table.site.keep_copy(table.now())
+            table.site.splits.keeping.keep(table.now())
         elif event < 0.46:
-            table.site.drop_copies(table.now())
+            table.site.splits.keeping.drop(table.now())
         elif event < 0.54:
             lineage += rng.randrange(1, 3)
             table.go_back(max(0, table.lsn - rng.choice((0, 0, 1, 3, 10))), lineage)

@@ -268,7 +268,6 @@ def test_what_is_told_late_of_an_earlier_copy_or_of_less_changes_nothing() -> No
         bench.heard("w1", 9, **late)
         assert (bench.worker("w1").journal, bench.worker("w1").applied) == ("a new copy", 10)
         assert bench.standing("w1") is Standing.ON
-    assert bench.site.ignored == 2
 
 
 def test_a_worker_that_says_nothing_else_any_more_stands_where_it_says() -> None:

@@ -34,13 +34,13 @@ def test_what_is_here_from_the_head_on_is_held_at_once() -> None:
 def test_a_body_that_has_to_be_fetched_is_asked_for_and_then_counts() -> None:
     bodies = Bodies("a", "c")
     recovery = Recovery(EPOCH, 5, bodies.has)
-    assert recovery.fetch(bodies.has, ["m2"], 1000, 250) == [Outgoing("m2", Fetch((("m3", "b"),)))]
-    assert recovery.due_ms(250) == 1250
+    assert recovery.missing.fetch(bodies.has, ["m2"], 1000, 250) == [Outgoing("m2", Fetch((("m3", "b"),)))]
+    assert recovery.missing.due_ms(250) == 1250
     assert recovery.hold(bodies.has) == 0
     bodies.here.add("b")
     assert recovery.hold(bodies.has) == 2
     assert recovery.held == 3
-    assert recovery.due_ms(250) is None
+    assert recovery.missing.due_ms(250) is None
 
 
 def test_it_is_added_as_far_as_it_is_held_everywhere_and_each_entry_once() -> None:
@@ -75,4 +75,4 @@ def test_an_epoch_without_a_recovered_list_is_over_it_at_once() -> None:
     recovery = Recovery(Epoch(1, "", ("m1", "m2")), 0, Bodies().has)
     assert recovery.is_over
     assert recovery.reported(Bodies().has) == ()
-    assert recovery.fetch(Bodies().has, ["m2"], 1000, 250) == []
+    assert recovery.missing.fetch(Bodies().has, ["m2"], 1000, 250) == []
