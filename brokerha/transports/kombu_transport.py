@@ -23,12 +23,13 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from brokerha.model.errors import ProtocolError
+from brokerha.model.errors import ProtocolError, TooLarge
 from brokerha.model.ids import NodeId
 from brokerha.model.operation_checks import user_problem
 from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, OpenTxQueue, TxQueueDecision
 from brokerha.model.requests import Absence
 from brokerha.model.wire.channels import SYNC
+from brokerha.model.wire.client_wire import encode_answer
 from brokerha.model.wire.codec import TOGETHER_LIMIT, OtherVersion, decode_envelopes, encode_envelope
 from brokerha.model.wire.messages import Bodies, Chunk, Message, Outgoing
 from brokerha.model.wire.process_messages import TxJoin
@@ -196,8 +197,8 @@ class KombuTransport:
 
     def reply(self, replies: Sequence[ClientReply]) -> None:
         """Queue answers to apps; skip those without an address."""
-        now_s = time.monotonic()
-        self._link.publish([_reply(each, now_s) for each in replies if each.reply_to])
+        now_s, most_bytes = time.monotonic(), self._link.most_bytes()
+        self._link.publish([_reply(each, now_s, most_bytes) for each in replies if each.reply_to])
 
     def settle(self, messages: Sequence[ClientMessage]) -> None:
         """Acknowledge messages of apps."""
@@ -343,10 +344,15 @@ def _user_of(user_id: str) -> str:
     return "" if user_id == NOBODY or user_problem(user_id) else user_id
 
 
-def _reply(reply: ClientReply, now_s: float) -> Publication:
+def _reply(reply: ClientReply, now_s: float, most_bytes: int) -> Publication:
+    body = reply.body
+    if len(body) > most_bytes:
+        # The broker would close the connection, and with it the answers to everybody else.
+        too_large = f"the answer has {len(body)} bytes, and this broker takes messages of {most_bytes}: ask for less, or over HTTP"
+        body = encode_answer(TooLarge.__name__, too_large, None)
     properties: dict[str, Any] = {"content_type": reply.content_type, "delivery_mode": _TRANSIENT}
     if reply.correlation_id:
         properties["correlation_id"] = reply.correlation_id
     if reply.headers:
         properties["application_headers"] = dict(reply.headers)
-    return Publication(REPLY_LANE, DEFAULT_EXCHANGE, reply.reply_to, reply.body, properties, queued_s=now_s)
+    return Publication(REPLY_LANE, DEFAULT_EXCHANGE, reply.reply_to, body, properties, queued_s=now_s)

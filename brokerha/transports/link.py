@@ -69,6 +69,9 @@ class Link(Protocol):
     def waiting(self) -> int:
         """Return the number of waiting publications."""
 
+    def most_bytes(self) -> int:
+        """Return the size of the largest message that the broker takes."""
+
     def close(self, timeout_s: float) -> None:
         """Publish the waiting messages as far as time allows, then disconnect. Idempotent."""
 
@@ -81,6 +84,8 @@ class LinkState:
         self._down = dict.fromkeys(directions, Problem("not connected yet", ""))
         """Reasons why connections are down, by direction."""
         self._blocked: dict[str, str] = {}
+        self.most_bytes = 16 * 1024 * 1024
+        """Size of the largest message that the broker takes; known from the first connection on."""
         self.foreign: Problem | None = None
         """Why this node must not start: the virtual host is another cluster's."""
 

@@ -6,6 +6,7 @@ reason, is answered, changes nothing and never loops.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,6 +59,18 @@ class App:
                 return list(msgpack.unpackb(answer))
             self.connection.process_data_events(0.02)
         raise AssertionError("no reply")
+
+    def read(self, table: str) -> dict[str, Any]:
+        """Read all keys of a table; return the answer."""
+        self.connection.process_data_events()
+        reading = msgpack.packb({"kind": "range", "name": table, "arguments": {}})
+        properties = pika.BasicProperties("application/vnd.brokerha.read+msgpack", reply_to=self.replies)
+        self.channel.basic_publish("brokerha.writes", "m1", reading, properties, mandatory=True)
+        for method, _, answer in self.channel.consume(self.replies, auto_ack=True, inactivity_timeout=WAIT_S):
+            self.channel.cancel()
+            assert method is not None, "no answer"
+            return dict(msgpack.unpackb(answer))
+        raise AssertionError
 
     def rejected(self) -> tuple[bytes, dict[str, Any]] | None:
         """The oldest message of brokerha.rejected, taken out."""
@@ -141,3 +154,16 @@ def test_an_unknown_repository_is_rejected_at_its_place_in_the_order(cluster: Em
     row = app.send(b"INSERT DATA { <urn:a> <urn:b> 1 }", "application/sparql-update", headers={"repository": "nowhere"})[0]
     assert row[1] == "rejected"
     assert "nowhere" in row[4]
+
+
+def test_an_answer_that_is_too_large_for_the_broker_is_refused_and_holds_up_nothing(cluster: EmbeddedCluster, app: App) -> None:
+    # Given 18 MiB of values, which RabbitMQ 4 takes in no message and RabbitMQ 3 does
+    for number in range(3):
+        cluster.client("m1").put("large", b"%d" % number, b"x" * (6 << 20), timeout=WAIT_S)
+    answer = app.read("large")
+    if os.environ.get("BROKERHA_TEST_RABBITMQ") == "4":
+        assert (answer["error"], "ask for less" in answer["reason"]) == ("TooLarge", True)
+    else:
+        assert (answer["error"], len(answer["body"]) > 18 << 20) == ("", True)
+    # Then the next one is answered
+    assert app.read("ready")["error"] == ""

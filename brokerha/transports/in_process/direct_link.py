@@ -9,6 +9,7 @@ apps when settled.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -167,6 +168,10 @@ class DirectLink:
     def waiting(self) -> int:
         """Return 0: nothing waits here."""
         return 0
+
+    def most_bytes(self) -> int:
+        """Return more than any message has."""
+        return sys.maxsize
 
     def close(self, timeout_s: float) -> None:  # The port's signature; nothing takes time here.
         """Give back the unsettled messages, and leave. Idempotent."""

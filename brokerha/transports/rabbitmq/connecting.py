@@ -14,7 +14,7 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from ssl import SSLWantReadError, SSLWantWriteError
@@ -366,6 +366,16 @@ def open_connection(
     )
     connection.ensure_connection(max_retries=0, reraise_as_library_errors=False)
     return connection
+
+
+def message_limit(server: Mapping[str, Any]) -> int:
+    """Return the default size of the largest message of a broker, by its properties: RabbitMQ does not tell the configured one.
+
+    >>> message_limit({"version": "3.10.8"}) // 1024**2, message_limit({"version": "4.0.5"}) // 1024**2
+    (128, 16)
+    """
+    major = str(server.get("version", "")).partition(".")[0]
+    return (128 if major == "3" else 16) * 1024 * 1024
 
 
 class LedNowhere(KombuError):

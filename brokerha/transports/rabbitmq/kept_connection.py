@@ -34,7 +34,7 @@ from brokerha.transports.config import TransportConfig
 from brokerha.transports.lanes import Counters
 from brokerha.transports.link import LinkState
 from brokerha.transports.rabbitmq.addresses import Address
-from brokerha.transports.rabbitmq.connecting import LedNowhere, explain, foreign, open_connection
+from brokerha.transports.rabbitmq.connecting import LedNowhere, explain, foreign, message_limit, open_connection
 from brokerha.transports.rabbitmq.identity import Identity
 
 log = structlog.get_logger(__name__)
@@ -276,6 +276,7 @@ class KeptConnection:
         if self._was_up:
             self._counters.add("reconnects")
         self._was_up = True
+        self._state.most_bytes = message_limit(self._wire.server_properties)
         self._state.up(self._direction)
         log.info("broker connected", connection=self._identity.name, address=str(self._address()))
         return True

@@ -196,6 +196,10 @@ class LoopLink:
         """Return the length of the outbox."""
         return len(self._outbox)
 
+    def most_bytes(self) -> int:
+        """Return the limit of the broker of the last connection."""
+        return self._state.most_bytes
+
     def close(self, timeout_s: float) -> None:
         """Publish the waiting messages as far as time allows, settle the confirmed ones, and close."""
         if self._is_closed:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgpack
 import pytest
 from structlog.testing import capture_logs
 
+from brokerha.model.wire.client_wire import decode_answer
 from brokerha.model.wire.codec import WIRE_VERSION, encode_envelope
 from brokerha.model.wire.messages import Progress
-from brokerha.ports.transport import Problem
+from brokerha.ports.transport import ClientReply, Problem
 from brokerha.transports import kombu_transport
 from brokerha.transports.kombu_transport import KombuTransport
-from brokerha.transports.lanes import SYNC_LANE, Arrival, ClientTag
+from brokerha.transports.lanes import SYNC_LANE, Arrival, ClientTag, Publication
 from brokerha.transports.senders import (
     FOREIGN_USER,
     NO_USER,
@@ -75,12 +74,17 @@ class Link:
 
     def __init__(self) -> None:
         self.arrivals: list[Arrival] = []
+        self.published: list[Publication] = []
 
     def take(self, _limit: int, _timeout_s: float) -> list[Arrival]:
         taken, self.arrivals = self.arrivals, []
         return taken
 
-    def publish(self, _publications: Any) -> None: ...
+    def publish(self, publications: list[Publication]) -> None:
+        self.published += publications
+
+    def most_bytes(self) -> int:
+        return 100
 
     def hear(self, _node: str) -> None: ...
 
@@ -114,6 +118,18 @@ def test_a_worker_that_comes_with_the_user_of_another_node_is_named_in_log_and_s
     # And nothing of it any more once it comes with its own
     assert hear("orders.w9") == 1
     assert wire.status().set_aside == {}
+
+
+def test_an_answer_that_the_broker_would_not_take_is_refused_and_the_others_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    link = Link()
+    monkeypatch.setattr(kombu_transport, "LoopLink", lambda *_: link)
+    wire = KombuTransport("amqp://127.0.0.1:1/", "orders", "m1", 1, "master")
+    wire.reply([ClientReply("app", "1", b"a" * 101, "answer"), ClientReply("app", "2", b"b" * 100, "answer")])
+    refused, sent = link.published
+    answer = decode_answer(refused.body)
+    assert answer["error"] == "TooLarge"
+    assert answer["reason"] == "the answer has 101 bytes, and this broker takes messages of 100: ask for less, or over HTTP"
+    assert sent.body == b"b" * 100
 
 
 def test_a_node_of_another_version_is_named_in_log_and_status(monkeypatch: pytest.MonkeyPatch) -> None:
