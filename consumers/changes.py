@@ -17,6 +17,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from typing import Any
 
 import msgpack
@@ -28,6 +29,7 @@ from tenacity import wait_random_exponential as growing
 QUEUE_BYTES = 64 * 1024 * 1024
 """A full queue drops its oldest messages; the log of the cluster still has them."""
 LOOK_S = 0.5
+BOUND_FOR_S = 30.0
 log = logging.getLogger("changes")
 
 
@@ -37,14 +39,23 @@ def follow(parameters: pika.URLParameters, queue: str, keys: list[str], stopping
         channel = connection.channel()
         channel.basic_qos(prefetch_count=100)
         channel.queue_declare(queue, durable=True, arguments={"x-max-length-bytes": QUEUE_BYTES})
-        for key in keys:
-            channel.queue_bind(queue, "brokerha.changes", key)
+        bound_s = bind(channel, queue, keys)
         for method, properties, body in channel.consume(queue, inactivity_timeout=LOOK_S):
             if stopping.is_set():
                 return
+            if time.monotonic() - bound_s >= BOUND_FOR_S:
+                # A deleted exchange takes its bindings along; the nodes restore only the exchange.
+                bound_s = bind(channel, queue, keys)
             if method is not None:
                 print(line_of(method.routing_key, properties.headers, body), flush=True)
                 channel.basic_ack(method.delivery_tag)
+
+
+def bind(channel: Any, queue: str, keys: list[str]) -> float:
+    """Bind the queue to the changes; return the time of that. Raises AMQPError."""
+    for key in keys:
+        channel.queue_bind(queue, "brokerha.changes", key)
+    return time.monotonic()
 
 
 def line_of(key: str, headers: dict[str, Any], body: bytes) -> str:

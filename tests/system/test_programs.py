@@ -9,7 +9,9 @@ import configparser
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from pika.exceptions import ChannelClosedByBroker
 
 import brokerha
 from brokerha.embedded import EmbeddedCluster
+from consumers import changes
 from tests.docs.pages import ROOT, the_block
 from tests.support.configs import config_of
 from tests.support.waiting import until
@@ -213,3 +216,33 @@ def done_of(db: brokerha.Client) -> dict[bytes, bytes]:
 def changes_of(folder: Path) -> list[dict[str, Any]]:
     path = folder / "changes.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_a_follower_goes_on_after_the_exchange_of_changes_was_deleted(
+    vhost_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parameters, stopping = pika.URLParameters(vhost_url), threading.Event()
+    with pika.BlockingConnection(parameters) as connection, ThreadPoolExecutor(1) as pool:
+        channel = connection.channel()
+        channel.exchange_declare("brokerha.changes", "topic", durable=True)
+        follower = pool.submit(changes.follow, parameters, "follower", ["#"], stopping)
+
+        def told() -> str:
+            channel.basic_publish(
+                "brokerha.changes", "table.prices.put", b"", pika.BasicProperties(headers={"lsn": 7, "txid": "t"})
+            )
+            connection.sleep(0.1)
+            return capsys.readouterr().out
+
+        until(told, "the follower tells nothing")
+        # When somebody deletes the exchange, and a node declares it anew
+        channel.exchange_delete("brokerha.changes")
+        channel.exchange_declare("brokerha.changes", "topic", durable=True)
+        connection.sleep(1)
+        capsys.readouterr()
+        monkeypatch.setattr(changes, "BOUND_FOR_S", 0.1)
+        # Then the follower brings the changes that come afterwards
+        line = until(told, "the follower tells nothing any more").splitlines()[0]
+        assert json.loads(line) == {"lsn": 7, "txid": "t", "key": "table.prices.put", "change": None}
+        stopping.set()
+        follower.result(WAIT_S)
