@@ -237,8 +237,9 @@ class Current:
         return MasterState(journal, **values)
 
     def pack(self) -> bytes:
-        """Return its bytes but for starts and views, by field name, so that later versions may add fields."""
-        data: bytes = msgpack.packb({name: getattr(self, name) for name in _NAMES})
+        """Return its bytes without starts and views, by field name, and without fields that have their first value."""
+        values = {name: getattr(self, name) for name in _NAMES}
+        data: bytes = msgpack.packb({name: value for name, value in values.items() if value != getattr(_NEW, name)})
         return data
 
     def pack_history(self) -> bytes:
@@ -249,12 +250,13 @@ class Current:
 
 _HISTORY = ("starts", "views")
 _NAMES = tuple(f.name for f in fields(Current) if f.name not in _HISTORY)
+_NEW = Current()
 _OF_MASTERS = {f.name for f in fields(MasterState)} & {f.name for f in fields(Current)} - {"installed"}
-"""What a `MasterState` has by the same name; an installed epoch is the whole of it there."""
+"""Fields that a `MasterState` has by the same name; there, `installed` is the whole epoch."""
 
 
 def unpack(data: bytes, history: bytes) -> Current:
-    """Return what `Current.pack` and `Current.pack_history` were called on."""
+    """Restore the results of `Current.pack` and `Current.pack_history`."""
     values: dict[str, Any] = msgpack.unpackb(data, use_list=False)
     return Current(**values, **msgpack.unpackb(history, use_list=False))
 

@@ -131,6 +131,10 @@ TOO_MUCH = "too much: "
 """Prefix of the reason for changes that do not fit into one line of the log."""
 
 
+DISK_IS_FULL: Final = "the disk is full"
+"""Part of the reason of a worker whose store cannot write: a person must act, whatever its state says."""
+
+
 def aborted(reason: str) -> Aborted:
     """Return the error for a transaction that was rejected or rolled back for this reason."""
     return Conflict(reason) if reason.startswith(CONFLICT) else Aborted(reason)

@@ -86,9 +86,6 @@ ACTIONS = {
 }
 """Advice to people for each state."""
 
-NO_ROOM = "the disk is full"
-"""In the reason of a worker whose store cannot write: a person has to act, whatever its state says."""
-
 SERVING = frozenset({ON, WAITING_WRITE, WRITING, WRITING_COPY, REPLICATION_SERVER})
 """Words of a worker that is in sync."""
 HEALTHY = frozenset({OK, READY, *SERVING})
