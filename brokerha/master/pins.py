@@ -47,7 +47,7 @@ class Settings(Protocol):
 
     @property
     def retention(self) -> RetentionConfig:
-        """How much of the log is kept."""
+        """Settings of the part of the log that is kept."""
 
 
 class Holder(Protocol):

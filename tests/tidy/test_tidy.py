@@ -119,6 +119,19 @@ def test_every_exception_names_something_that_exists():
     assert not UNREACHED.keys() - set(modules())
 
 
+def test_docstrings_say_what_a_function_does_instead_of_asking():
+    questions = {"How", "What", "Where", "Who", "Whoever", "Whose", "Why"}
+    library = [name for name in python_files() if name.partition("/")[0] in {"brokerha", "consumers", "producers"}]
+    functions = [
+        (name, node.name, words)
+        for name in library
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (words := ast.get_docstring(node))
+    ]
+    assert len(functions) > 4000
+    assert not [function for function in functions if function[2].split(maxsplit=1)[0] in questions]
+
+
 def test_every_module_has_a_docstring():
     assert not [name for name in python_files() if not ast.get_docstring(tree_of(name))]
 

@@ -273,7 +273,7 @@ class Call:
             raise InvalidRequest(f"nothing more of the body came for {stall_s:g} s: send it again, without a pause") from None
 
     async def is_left(self) -> bool:
-        """Whether the caller has closed the connection, so that nobody gets the answer; what is still unread of the body is dropped."""
+        """Tell whether the caller has closed the connection, so that no one gets the answer. Drops the unread rest of the body."""
         with suppress(TimeoutError):
             async with asyncio.timeout(0):
                 while (await self._receive())["type"] == "http.request":

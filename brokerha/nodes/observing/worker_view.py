@@ -110,7 +110,7 @@ class WorkerView:
 
     @property
     def must_restart(self) -> str:
-        """Why this process must be restarted; empty while all is well."""
+        """Return why this process must be restarted; empty while all is well."""
         return self.guard.must_restart or self.reads.must_restart
 
     def row(self) -> dict[str, Any]:

@@ -462,7 +462,7 @@ class WorkerNode:
 
     @property
     def must_restart(self) -> str:
-        """Why this process must be restarted; empty while all is well."""
+        """Return why this process must be restarted; empty while all is well."""
         return self.view.must_restart
 
     @property
