@@ -27,14 +27,14 @@ def insert(first: int, count: int) -> str:
 
 def test_a_small_text_with_a_large_effect(site: TxSite) -> None:
     with brokerha.connect(site.url("m2"), timeout=WAIT_S) as db:
-        with pytest.raises(Rejected, match="the limit is 10485760: split it"):
+        with pytest.raises(Rejected, match=r"10485760.*: split it"):
             db.update("main", insert(0, 2 * TRIPLES))
         assert db.query("main", "ASK { ?s ?p ?o }", min_lsn="latest") is False
         for first in (0, TRIPLES):
             db.update("main", insert(first, TRIPLES))
         db.put("t", "after", b"1")
         site.await_everywhere(db)
-        with pytest.raises(Rejected, match="the limit is 10485760: split it"):
+        with pytest.raises(Rejected, match=r"10485760.*: split it"):
             db.update("main", "DELETE WHERE { ?s ?p ?o }")
         part = f"DELETE {{ ?s ?p ?o }} WHERE {{ SELECT * {{ ?s ?p ?o }} LIMIT {TRIPLES} }}"
         for _ in range(2):

@@ -411,9 +411,9 @@ def explain(error: BaseException, address: Address) -> Problem:
     if isinstance(error, ResourceLocked):
         # Half open: after a silent cut the broker keeps the last connection until it misses two heartbeats.
         return Problem(
-            f"the broker still holds a connection of this node id ({error.reply_text})",
-            "wait: it gives up a lost one by itself after two heartbeats; if this lasts, another process runs under the id: "
-            "stop one of the two",
+            "the inbox of this node is taken: another process runs under the id, or the broker still holds a lost connection "
+            f"({error.reply_text})",
+            "wait: the broker gives up a lost connection by itself after two heartbeats; if this lasts, stop one of the two processes",
         )
     if isinstance(error, (AccessRefused, NotAllowed)):
         return refused(error.reply_text, address)
