@@ -20,7 +20,7 @@ _PROGRAM = f"from brokerha.simulator import simulate;print([simulate(seed).diges
 def _digests_of_a_process(hash_seed: str) -> str:
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM], env=environment, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", _PROGRAM], env=environment, capture_output=True, text=True, timeout=600, check=True
     )
     return done.stdout
 
