@@ -87,7 +87,7 @@ class ReadBook:
     def __init__(self, limits: ReadLimits) -> None:
         self.limits = limits
         self.closed_reason = ""
-        """Why the door is closed; empty while it is open."""
+        """Return why the door is closed; empty while it is open."""
         self._is_shut = False
         self.opening = 0
         """Number of times that the door was closed."""
@@ -286,7 +286,7 @@ class ReadBook:
 
     @property
     def overrun(self) -> str:
-        """Why this worker must be restarted; empty while all is well."""
+        """Return why this worker must be restarted; empty while all is well."""
         if len(self._stuck) < self.limits.stuck_limit:
             return ""
         return (

@@ -144,7 +144,7 @@ class ReadPool:
 
     @property
     def closed_reason(self) -> str:
-        """Why the door is closed; empty while it is open."""
+        """Return why the door is closed; empty while it is open."""
         return self._book.closed_reason
 
     @property
@@ -156,7 +156,7 @@ class ReadPool:
 
     @property
     def must_restart(self) -> str:
-        """Why this process must be restarted; empty while all is well."""
+        """Return why this process must be restarted; empty while all is well."""
         return self._book.overrun
 
     def running_before(self, opening: int) -> int:

@@ -94,7 +94,7 @@ class Guard:
 
     @property
     def must_restart(self) -> str:
-        """Why this process must be restarted; empty while all is well."""
+        """Return why this process must be restarted; empty while all is well."""
         return self.over_memory or self._endless
 
     def is_due(self, now_s: float) -> bool:
