@@ -1,7 +1,7 @@
 """The command ``brokerha``: all subcommands, and the only place where an error becomes a line and an exit code.
 
-Commands are functions that return an exit code (None is 0). Slow imports (client, broker library, tables) are inside the commands
-that need them, so that ``brokerha --help`` and tab completion stay fast.
+Commands are functions that return an exit code (None is 0). Only the module of the command that runs is loaded, and slow imports
+(client, broker library, tables) are inside the commands that need them: ``brokerha get`` must not wait for the imports of all.
 """
 
 from __future__ import annotations
@@ -11,29 +11,14 @@ import functools
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
 
-from brokerha.cli.backup import command as backup
-from brokerha.cli.backup import replay, restore
-from brokerha.cli.bench import command as bench
-from brokerha.cli.cluster import agreement, log, peer, promote, quarantine, settings, splits, status, user, worker
 from brokerha.cli.common import exits
-from brokerha.cli.common.command import Group
-from brokerha.cli.data import control, load, queues, repository, snapshot, table, tx
-from brokerha.cli.data import read_write as data
-from brokerha.cli.demo import command as demo
-from brokerha.cli.machine import doctor, init, node, simulate, support_bundle, up
-from brokerha.cli.pipeline import archive as pipeline_archive
-from brokerha.cli.pipeline import audit as pipeline_audit
-from brokerha.cli.pipeline import command as pipeline
-from brokerha.cli.pipeline import export as pipeline_export
-from brokerha.cli.pipeline import load as pipeline_load
-from brokerha.cli.pipeline import rebuild as pipeline_rebuild
-from brokerha.cli.pipeline import report as pipeline_report
+from brokerha.cli.common.command import Group, Places
 from brokerha.model import VERSION
 from brokerha.model.errors import BrokerhaError
 
@@ -47,69 +32,57 @@ app = Group(
     pretty_exceptions_enable=False,
 )
 
-COMMANDS = (
-    demo.demo,
-    up.up,
-    status.status,
-    doctor.doctor,
-    support_bundle.support_bundle,
-    data.update,
-    data.query,
-    load.load,
-    data.get,
-    data.put,
-    data.delete,
-    queues.publish,
-    queues.consume,
-    agreement.wait,
-    agreement.verify,
-    promote.promote,
-    splits.split_recovery,
-    restore.restore,
-    replay.replay,
-    simulate.simulate,
-    bench.bench,
-)
+PLACES: dict[str, str] = {
+    "demo": "brokerha.cli.demo.command:demo",
+    "up": "brokerha.cli.machine.up:up",
+    "status": "brokerha.cli.cluster.status:status",
+    "doctor": "brokerha.cli.machine.doctor:doctor",
+    "support-bundle": "brokerha.cli.machine.support_bundle:support_bundle",
+    "update": "brokerha.cli.data.read_write:update",
+    "query": "brokerha.cli.data.read_write:query",
+    "load": "brokerha.cli.data.load:load",
+    "get": "brokerha.cli.data.read_write:get",
+    "put": "brokerha.cli.data.read_write:put",
+    "delete": "brokerha.cli.data.read_write:delete",
+    "publish": "brokerha.cli.data.queues:publish",
+    "consume": "brokerha.cli.data.queues:consume",
+    "wait": "brokerha.cli.cluster.agreement:wait",
+    "verify": "brokerha.cli.cluster.agreement:verify",
+    "promote": "brokerha.cli.cluster.promote:promote",
+    "split-recovery": "brokerha.cli.cluster.splits:split_recovery",
+    "restore": "brokerha.cli.backup.restore:restore",
+    "replay": "brokerha.cli.backup.replay:replay",
+    "simulate": "brokerha.cli.machine.simulate:simulate",
+    "bench": "brokerha.cli.bench.command:bench",
+    "init": "brokerha.cli.machine.init:app",
+    "log": "brokerha.cli.cluster.log:app",
+    "backup": "brokerha.cli.backup.command:app",
+    "node": "brokerha.cli.machine.node:app",
+    "worker": "brokerha.cli.cluster.worker:app",
+    "peer": "brokerha.cli.cluster.peer:app",
+    "settings": "brokerha.cli.cluster.settings:app",
+    "splits": "brokerha.cli.cluster.splits:app",
+    "quarantine": "brokerha.cli.cluster.quarantine:app",
+    "user": "brokerha.cli.cluster.user:app",
+    "repository": "brokerha.cli.data.repository:app",
+    "table": "brokerha.cli.data.table:app",
+    "snapshot": "brokerha.cli.data.snapshot:app",
+    "control": "brokerha.cli.data.control:app",
+    "tx": "brokerha.cli.data.tx:app",
+    "pipeline": "brokerha.cli.pipeline.command:app",
+    "pipeline archive": "brokerha.cli.pipeline.archive:archive",
+    "pipeline archive-info": "brokerha.cli.pipeline.archive:archive_info",
+    "pipeline audit": "brokerha.cli.pipeline.audit:audit",
+    "pipeline export": "brokerha.cli.pipeline.export:export",
+    "pipeline load": "brokerha.cli.pipeline.load:load",
+    "pipeline rebuild": "brokerha.cli.pipeline.rebuild:rebuild",
+    "pipeline report": "brokerha.cli.pipeline.report:report",
+}
+"""Where each command is: a module, and its function or group in it. The help lists them in this order."""
+DEFAULTS: dict[str, dict[str, Any]] = {"status": {"timeout_s": 5.0}, "pipeline audit": {"timeout_s": 60.0}}
+"""Options whose default differs for these commands."""
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors of a write when the output goes to a full disk."""
-DEFAULTS: dict[Callable[..., Any], dict[str, Any]] = {
-    status.status: {"timeout_s": 5.0},
-    pipeline_audit.audit: {"timeout_s": 60.0},
-}
-"""Options whose default differs for these commands."""
-GROUPS = {
-    "init": init.app,
-    "log": log.app,
-    "backup": backup.app,
-    "node": node.app,
-    "worker": worker.app,
-    "peer": peer.app,
-    "settings": settings.app,
-    "splits": splits.app,
-    "quarantine": quarantine.app,
-    "user": user.app,
-    "repository": repository.app,
-    "table": table.app,
-    "snapshot": snapshot.app,
-    "control": control.app,
-    "tx": tx.app,
-    "pipeline": pipeline.app,
-}
-PIPELINE: dict[str, Callable[..., Any]] = {
-    "archive": pipeline_archive.archive,
-    "archive-info": pipeline_archive.archive_info,
-    "audit": pipeline_audit.audit,
-    "export": pipeline_export.export,
-    "load": pipeline_load.load,
-    "rebuild": pipeline_rebuild.rebuild,
-    "report": pipeline_report.report,
-}
-for _command in COMMANDS:
-    app.command(defaults=DEFAULTS.get(_command))(_command)
-for _name, _group in GROUPS.items():
-    app.add_typer(_group, name=_name)
-for _name, _command in PIPELINE.items():
-    pipeline.app.command(_name, defaults=DEFAULTS.get(_command))(_command)
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -132,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # With closed outputs, text must not land in the first file or socket that is opened.
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     try:
-        code = _made()(args=arguments, prog_name=PROGRAM, standalone_mode=False)
+        code = program()(args=arguments, prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:
         return _usage(error)
@@ -176,9 +149,11 @@ def _drop_output() -> None:
 
 
 @functools.cache
-def _made() -> Any:
-    """Return the command with its subcommands; cached, because building it takes time."""
-    return typer.main.get_command(app)
+def program() -> Any:
+    """Return the command ``brokerha``, which loads its subcommands when they are asked for."""
+    made: Any = typer.main.get_command(app)
+    made.commands = Places(PLACES, DEFAULTS)
+    return made
 
 
 def _usage(error: typer.TyperException) -> int:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import typer
 
-from brokerha.cli.main import app
+from brokerha.cli.main import program
 from tests.docs.pages import blocks, pages, text_of
 
 RUNBOOKS = "docs/runbooks.md"
 _END = {"|", "||", "&&", ";", ">", ">>", "<", "<<", "2>", "&", "2>&1"}
-ROOT_COMMAND: Any = typer.main.get_command(app)
+ROOT_COMMAND: Any = program()
 
 
 def line_of(text: str) -> list[str] | None:

@@ -21,9 +21,10 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, TypeVar
 
 import typer
@@ -97,6 +98,38 @@ class Group(typer.Typer):
             return function
 
         return declare
+
+
+class Places(Mapping[str, Any]):
+    """Commands by name, each loaded when it is asked for, from a module and a function or a `Group` in it.
+
+    A name of two words is a command of the group that the first word names.
+    """
+
+    def __init__(self, places: Mapping[str, str], defaults: Mapping[str, Mapping[str, Any]], group: str = "") -> None:
+        """``defaults`` replace the defaults of shared options, by the names of commands."""
+        self._places = places
+        self._defaults = defaults
+        self._paths = {path.removeprefix(group): path for path in places if path.startswith(group)}
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._paths if " " not in name)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, name: str) -> Any:
+        path = self._paths[name]
+        module, _, member = self._places[path].partition(":")
+        found = getattr(import_module(module), member)
+        if isinstance(found, Group):
+            made: Any = typer.main.get_group(found)
+            if inner := Places(self._places, self._defaults, f"{path} "):
+                made.commands = inner
+            return made
+        alone = Group("", add_completion=False)
+        alone.command(name, defaults=self._defaults.get(path))(found)
+        return typer.main.get_command(alone)
 
 
 class _Short:

@@ -11,9 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from typer.main import get_command
-
-from brokerha.cli.main import PROGRAM, app
+from brokerha.cli.main import PROGRAM, program
 
 _START = """\
 # Commands
@@ -40,7 +38,7 @@ JSON are never taken away within a major version. Progress is shown on a termina
 
 def page() -> str:
     """Return the whole page as Markdown."""
-    return _START + "\n".join(_parts(get_command(app), PROGRAM)).rstrip() + "\n"
+    return _START + "\n".join(_parts(program(), PROGRAM)).rstrip() + "\n"
 
 
 def _parts(group: Any, path: str) -> Iterator[str]:

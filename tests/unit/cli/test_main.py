@@ -15,7 +15,7 @@ import pytest
 from brokerha.cli.cluster import status
 from brokerha.cli.common import exits
 from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.main import GROUPS
+from brokerha.cli.main import PLACES
 from brokerha.cli.reference.page import page
 from brokerha.client.http_connections import NotConnected
 from brokerha.client.http_nodes import unreachable
@@ -127,7 +127,7 @@ def test_a_negative_number_is_a_value_and_no_option(run, cluster, value):
         assert "No such option" in run("put", "prices", "sku-1", wrong, *URL).err
 
 
-@pytest.mark.parametrize("group", ["", *GROUPS])
+@pytest.mark.parametrize("group", ["", *(name for name, place in PLACES.items() if place.endswith(":app"))])
 def test_what_a_list_of_commands_says_fits_on_a_line(run, group):
     listed = run(*filter(None, [group]), "--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     assert listed
@@ -285,6 +285,16 @@ def test_help_loads_nothing_heavy(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout.startswith("Usage: brokerha [OPTIONS] COMMAND")
     assert done.stderr == "[]\n"
+
+
+def test_a_command_loads_its_own_module_only(tmp_path):
+    code = (
+        "import sys; from brokerha.cli.main import main; main(['get', '--help']); "
+        "print(sorted(name for name in sys.modules if name.startswith(('brokerha.cli.', 'brokerha.client.'))"
+        " and not name.startswith('brokerha.cli.common')), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stderr == "['brokerha.cli.data', 'brokerha.cli.data.read_write', 'brokerha.cli.main']\n"
 
 
 def test_version_is_that_of_the_package(run):
