@@ -1,5 +1,6 @@
 """CORE: one master as one state machine, composed of sync, replication and transactions.
 
+config.py            settings of one master
 core.py              MasterCore: routes inputs, merges their results into one Ready
 admission.py         admission of writes, and the clients that wait for their levels
 transacting.py       the coordinator of transactions inside a MasterCore

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from brokerha.master import belonging
 from brokerha.master.admission import Waiters, is_other_body, is_other_origin
-from brokerha.master.deferring import DeferConfig, Deferring
+from brokerha.master.config import MasterConfig
+from brokerha.master.deferring import Deferring
 from brokerha.master.parting import Parting
 from brokerha.master.pins import DurablePins, pins_of
-from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
+from brokerha.master.retention import Facts, Retention, Step
 from brokerha.master.state_words import apart_reason, state_of
 from brokerha.master.transacting import Transacting
 from brokerha.model.fingerprints import from_text, text_of
@@ -48,16 +48,14 @@ from brokerha.model.wire.messages import (
     TaskReport,
 )
 from brokerha.model.wire.process_messages import TxAnswer
-from brokerha.replication.site.config import FeedConfig, Standing, Trust
+from brokerha.replication.site.config import Standing, Trust
 from brokerha.replication.site.feed import Feed
 from brokerha.replication.site.judging import SiteComparison
 from brokerha.replication.site.site import Site
 from brokerha.replication.site.tasks import Tasks
-from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
 from brokerha.sync.epochs.epochs import EPOCH_MESSAGES
 from brokerha.sync.round import RoundResult
-from brokerha.transactions.config import TxConfig
 
 NOTHING = Ready()
 
@@ -107,23 +105,6 @@ def _condemn_below(site: Site, lsn: Lsn, mono_ms: int) -> None:
         worker.standing, worker.reason, worker.trust = Standing.OUT_OF_SYNC, worker.condemned, Trust.NONE
     for worker in behind:
         site.judge(worker, mono_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class MasterConfig:
-    """Settings of one master."""
-
-    sync: SyncConfig
-    feed: FeedConfig = field(default_factory=FeedConfig)
-    accept_limit: int = 100_000
-    """Limit of accepted transactions that wait to be synchronised; more are refused until there is room."""
-    apply_limit: int = 1_000_000
-    """Limit of synchronised transactions that wait for the workers of this site; beyond it, writes of its clients are refused."""
-    retention: RetentionConfig = field(default_factory=RetentionConfig)
-    tx: TxConfig = field(default_factory=TxConfig)
-    defer: DeferConfig = field(default_factory=DeferConfig)
-    outcomes_wait_ms: int = 20
-    """Results that no other worker waits for are written with the next records, after this long at the latest."""
 
 
 class MasterCore:

@@ -12,8 +12,8 @@ Must never: defer a record on which a message of this master rests, except messa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from brokerha.master.config import DeferConfig
 from brokerha.model.ids import Instant, Lsn
 from brokerha.model.records import Added, Outcomes, Record
 from brokerha.sync.core import SyncCore
@@ -22,17 +22,6 @@ from brokerha.sync.waiting import reach_of
 
 ENTRY_BYTES = 100
 """Approximate size of a line of the order."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeferConfig:
-    """Limits of deferred records."""
-
-    lsns: int = 1_000
-    """Places in the order, and results. Workers must keep the results of so many transactions beyond a window."""
-    size_bytes: int = 1024 * 1024
-    age_ms: int = 100
-    """Deferred records are written after this long even when no other records are."""
 
 
 class Deferring:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final, Protocol
 
-from brokerha.master.retention import RetentionConfig
+from brokerha.master.config import RetentionConfig
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.records import History, Pin, PinsChanged, Record

@@ -29,39 +29,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from brokerha.master.config import RetentionConfig
 from brokerha.model.ids import Instant, Lsn
-from brokerha.model.invariants import invariant
 from brokerha.model.records import History
 
-HOUR_US = 3_600_000_000
 LOOK_MS = 1_000
 """Time between two checks whether anything can be forgotten."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetentionConfig:
-    """How much of the log is kept. Transactions, unless the name says otherwise."""
-
-    max_size: int = 100_000
-    max_depth_us: int = 168 * HOUR_US
-    hard_limit: int = 0
-    """Limit of transactions that pins can hold; 0 stands for four times `max_size`."""
-    slack: int = 0
-    """Forgetting begins when at least so many can go; 0 stands for a twentieth of `max_size`."""
-
-    def __post_init__(self) -> None:
-        invariant(self.max_size >= 1 and self.max_depth_us >= 1, "something is kept", max_size=self.max_size)
-        invariant(self.most >= self.max_size, "pins may hold more than is kept without", hard_limit=self.hard_limit)
-
-    @property
-    def most(self) -> int:
-        """Return the limit of transactions that pins can hold."""
-        return self.hard_limit or 4 * self.max_size
-
-    @property
-    def least(self) -> int:
-        """Return the number of transactions from which forgetting begins."""
-        return self.slack or max(1, self.max_size // 20)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from brokerha.master.admission import is_other_body
-from brokerha.master.retention import Retention, RetentionConfig
+from brokerha.master.config import RetentionConfig
+from brokerha.master.retention import Retention
 from brokerha.model.errors import aborted
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId, maker_of
 from brokerha.model.operations import APPLIED, ResultRow

@@ -16,7 +16,7 @@ from brokerha.local_reads.asking_thread import AskingThread
 from brokerha.log.copies import LogCopy
 from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
-from brokerha.master.core import MasterConfig
+from brokerha.master.config import MasterConfig
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import Instant, NodeId
 from brokerha.nodes.config.cluster import ClusterConfig

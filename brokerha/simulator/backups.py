@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Protocol
 
-from brokerha.master.core import MasterConfig
+from brokerha.master.config import MasterConfig
 from brokerha.master.standby import Standby
 from brokerha.model.errors import NotReady
 from brokerha.model.ids import NodeId

@@ -5,9 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TextIO
 
-from brokerha.master.core import MasterConfig
-from brokerha.master.deferring import DeferConfig
-from brokerha.master.retention import RetentionConfig
+from brokerha.master.config import DeferConfig, MasterConfig, RetentionConfig
 from brokerha.model.ids import NodeId
 from brokerha.nodes.master.process_runner import ProcessConfig
 from brokerha.replication.role.config import RoleConfig

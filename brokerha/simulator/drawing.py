@@ -20,7 +20,7 @@ from typing import Any
 
 from brokerha.following.asking import AskConfig
 from brokerha.following.loading import LoadConfig
-from brokerha.master.retention import RetentionConfig
+from brokerha.master.config import RetentionConfig
 from brokerha.replication.journal.log import AnswerLimits
 from brokerha.simulator.options import (
     FAULTS,

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Protocol, TextIO, TypeVar
 
 from brokerha.log.log import Log
-from brokerha.master.core import MasterConfig
+from brokerha.master.config import MasterConfig
 from brokerha.model.ids import NodeId
 from brokerha.model.operations import Put
 from brokerha.model.ready import (

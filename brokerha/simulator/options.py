@@ -15,7 +15,7 @@ from typing import Any
 from brokerha.following.asking import AskConfig
 from brokerha.following.loading import LoadConfig
 from brokerha.following.offering import OfferConfig
-from brokerha.master.retention import RetentionConfig
+from brokerha.master.config import RetentionConfig
 
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import isnan
 
-from brokerha.master.retention import Retention, RetentionConfig
+from brokerha.master.config import RetentionConfig
+from brokerha.master.retention import Retention
 from brokerha.model.ids import NodeId
 from brokerha.model.numbers import Numbers
 from brokerha.nodes.observing.master_view import MasterView

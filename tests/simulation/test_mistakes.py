@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from brokerha.master.retention import RetentionConfig
+from brokerha.master.config import RetentionConfig
 from brokerha.simulator import simulate
 from brokerha.simulator.drawing import (
     CHOSEN_FROM,

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from brokerha.master.retention import Retention, RetentionConfig
+from brokerha.master.config import RetentionConfig
+from brokerha.master.retention import Retention
 from brokerha.model import states
 from brokerha.model.records import IdsTaken, StateTaken
 from brokerha.simulator.processes import Aim

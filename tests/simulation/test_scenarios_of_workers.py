@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from brokerha.following.loading import Phase
-from brokerha.master.retention import RetentionConfig
+from brokerha.master.config import RetentionConfig
 from brokerha.model import states
 from brokerha.model.ids import NodeId
 from brokerha.model.wire.messages import ChunksWanted, Outgoing

@@ -31,7 +31,8 @@ from typing import Any
 import brokerha
 from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
-from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.master.config import MasterConfig
+from brokerha.master.core import MasterCore
 from brokerha.model.ids import Instant
 from brokerha.model.operations import pack_operations
 from brokerha.model.ready import StoreAnswer

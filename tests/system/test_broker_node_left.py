@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from brokerha.master.core import MasterConfig
+from brokerha.master.config import MasterConfig
 from brokerha.model import states
 from brokerha.nodes.building import SystemClock
 from brokerha.nodes.config.cluster import ClusterConfig

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from brokerha.log.disks import FileDisk, MemoryDisk
 from brokerha.log.log import Log
-from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.master.config import MasterConfig
+from brokerha.master.core import MasterCore
 from brokerha.model.ids import Instant
 from brokerha.model.records import Started
 from brokerha.model.requests import Submit

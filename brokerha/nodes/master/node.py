@@ -18,7 +18,8 @@ from typing import Any
 from brokerha.ingress.suspects import Suspects
 from brokerha.local_reads.asking_thread import AskingThread
 from brokerha.master.command_arguments import AT_NODES
-from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.master.config import MasterConfig
+from brokerha.master.core import MasterCore
 from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from brokerha.master.core import MasterConfig
+from brokerha.master.config import MasterConfig
 from brokerha.master.primary import Primary
 from brokerha.master.standby import Standby
 from brokerha.model.errors import JournalDamaged, JournalError, NotReady, WrongState

@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import NamedTuple, Protocol, Self
 
-from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.master.config import MasterConfig
+from brokerha.master.core import MasterCore
 from brokerha.master.primary import Primary
 from brokerha.model import states
 from brokerha.model.errors import JournalError, JournalFull

@@ -6,5 +6,6 @@
     copying.py        the core's decisions about the copy as a whole: snapshots, chunks, loads
     tasks.py          long work that the master gives this worker
     scrubbing.py      the background scrub of all data
+    limits.py         limits of a worker, as the cluster file sets them
     guarding.py       guards against growing memory, and reads and writes that never end
 """

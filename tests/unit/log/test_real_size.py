@@ -13,7 +13,8 @@ import pytest
 
 from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
-from brokerha.master.retention import LOOK_MS, Facts, Retention, RetentionConfig
+from brokerha.master.config import RetentionConfig
+from brokerha.master.retention import LOOK_MS, Facts, Retention
 from brokerha.model.ids import Instant
 from brokerha.model.records import Accepted, Added, Appended, Outcomes, Record
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.master.config import MasterConfig
+from brokerha.master.core import MasterCore
 from brokerha.master.site_commands import SiteCommands
 from brokerha.model.ids import Instant
 from brokerha.model.records import WorkersChanged

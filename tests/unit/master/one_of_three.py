@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.master.config import MasterConfig
+from brokerha.master.core import MasterCore
 from brokerha.master.site_commands import SiteCommands
 from brokerha.model.epochs import FIRST
 from brokerha.model.ids import Instant, NodeId

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from brokerha.master.deferring import DeferConfig, Deferring
+from brokerha.master.config import DeferConfig
+from brokerha.master.deferring import Deferring
 from brokerha.model.ids import Instant
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, ClockReserved, EpochPromised, Outcomes, Record
 from brokerha.sync.config import SyncConfig

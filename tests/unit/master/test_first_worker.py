@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from brokerha.master.core import MasterConfig, MasterCore
-from brokerha.master.retention import RetentionConfig
+from brokerha.master.config import MasterConfig, RetentionConfig
+from brokerha.master.core import MasterCore
 from brokerha.model.ids import Instant
 from brokerha.model.records import Rebased
 from brokerha.model.wire.messages import Coin, Envelope, Execute, LoadFrom, Message, Progress

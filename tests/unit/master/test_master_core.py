@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from brokerha.master.core import MasterConfig, MasterCore
-from brokerha.master.retention import RetentionConfig
+from brokerha.master.config import MasterConfig, RetentionConfig
+from brokerha.master.core import MasterCore
 from brokerha.model import states
 from brokerha.model.epochs import FIRST
 from brokerha.model.ids import Instant

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from brokerha.master.config import RetentionConfig
 from brokerha.master.core import MasterCore
 from brokerha.master.pins import LONGEST_S, PINS_LIMIT, SPLIT, DurablePins, lowest_back, pins_of
-from brokerha.master.retention import Facts, Retention, RetentionConfig
+from brokerha.master.retention import Facts, Retention
 from brokerha.model.epochs import Configuration
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import Instant

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from brokerha.log.log import Log
-from brokerha.master.retention import LOOK_MS, Facts, Retention, RetentionConfig, Step
+from brokerha.master.config import RetentionConfig
+from brokerha.master.retention import LOOK_MS, Facts, Retention, Step
 from brokerha.model.ids import Instant, Lsn
 from brokerha.model.invariants import InvariantBroken
 from tests.support.logs import memory_log

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from brokerha.master.core import MasterConfig, MasterCore
-from brokerha.master.retention import HOUR_US, RetentionConfig
+from brokerha.master.config import HOUR_US, MasterConfig, RetentionConfig
+from brokerha.master.core import MasterCore
 from brokerha.model.ids import Instant
 from brokerha.model.records import Accepted, TxDecided, TxPrepared
 from brokerha.model.requests import REFUSED, Reply, Submit, TxCommand, TxReply

@@ -7,7 +7,7 @@ from typing import Any
 
 from brokerha.log.copies import LogCopy
 from brokerha.log.log import Log
-from brokerha.master.core import MasterConfig
+from brokerha.master.config import MasterConfig
 from brokerha.model.ids import Instant, NodeId
 from brokerha.model.operations import pack_operations
 from brokerha.model.ready import CopyAnswer, CopyDecision, TxQueueDecision

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 
 from brokerha.embedded import FrontWire
-from brokerha.master.core import MasterConfig
+from brokerha.master.config import MasterConfig
 from brokerha.model import errors, states
 from brokerha.model.requests import APPLIED_LEVEL, Reply
 from brokerha.nodes.building import SystemClock

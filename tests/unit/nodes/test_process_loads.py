@@ -6,8 +6,7 @@ retention lasts, then it loads once and follows; when it never ends, the hard li
 
 from __future__ import annotations
 
-from brokerha.master.core import MasterConfig
-from brokerha.master.retention import RetentionConfig
+from brokerha.master.config import MasterConfig, RetentionConfig
 from brokerha.model.ready import BeginLoad
 from brokerha.model.wire.messages import Chunk, Envelope, Executed, Progress
 from brokerha.replication.site.config import FeedConfig

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.master.config import MasterConfig
+from brokerha.master.core import MasterCore
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.operations import pack_operations
 from brokerha.model.ready import Ready, StoreDecision

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from brokerha.master.retention import Facts, Retention, RetentionConfig
+from brokerha.master.config import RetentionConfig
+from brokerha.master.retention import Facts, Retention
 from brokerha.master.site_commands import SiteCommands
 from brokerha.model.ids import Instant
 from brokerha.model.operations import Put, pack_operations

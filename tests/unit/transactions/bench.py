@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.master.config import MasterConfig
+from brokerha.master.core import MasterCore
 from brokerha.model.ids import Instant, NodeId, TxId
 from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, OpenTxQueue, Ready, TxQueueDecision
 from brokerha.model.records import Record, TxDecided, TxPrepared, ViewStarted

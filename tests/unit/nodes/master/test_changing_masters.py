@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.master.core import MasterConfig
+from brokerha.master.config import MasterConfig
 from brokerha.model import errors, states
 from brokerha.nodes.building import SystemClock
 from brokerha.nodes.master.node import MasterNode

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from brokerha.master.core import MasterConfig
+from brokerha.master.config import MasterConfig
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady
 from brokerha.model.requests import ACCEPTED, UNKNOWN
 from brokerha.nodes.building import SystemClock

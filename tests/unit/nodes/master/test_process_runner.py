@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.master.core import MasterConfig
+from brokerha.master.config import MasterConfig
 from brokerha.model import states
 from brokerha.model.errors import JournalFull
 from brokerha.model.ids import Instant

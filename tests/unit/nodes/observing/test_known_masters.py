@@ -7,7 +7,8 @@ from typing import Any
 
 import structlog
 
-from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.master.config import MasterConfig
+from brokerha.master.core import MasterCore
 from brokerha.model.epochs import Configuration, Epoch
 from brokerha.model.ids import Instant
 from brokerha.model.wire.epoch_messages import EpochInstall, Notice
