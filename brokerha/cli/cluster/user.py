@@ -117,6 +117,14 @@ def add(
     ] = None,
     table: Annotated[list[str] | None, typer.Option("--table", metavar="NAME=ROLE", help="The same of a key-value table.")] = None,
     queue: Annotated[list[str] | None, typer.Option("--queue", metavar="NAME=ROLE", help="The same of a queue.")] = None,
+    graph: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--graph",
+            metavar="NAME:IRI=ROLE",
+            help="read or write in one graph of a repository too, beside the role in it; default: its default graph. Again for each.",
+        ),
+    ] = None,
     token: Annotated[bool, typer.Option("--token", help="Make a token, and print it; without it: read a password.")] = False,
     expires_h: Annotated[
         float, typer.Option("--expires-h", metavar="HOURS", min=0.01, max=YEAR_HOURS, help="With --token: how long it is good for.")
@@ -124,7 +132,7 @@ def add(
 ) -> None:
     """Add a user; or give an existing one other roles, another password or one more token.
 
-    The roles of this command replace all earlier ones, also those for single repositories, tables and queues.
+    The roles of this command replace all earlier ones, also those for single repositories, tables, queues and graphs.
     The password is read from standard input; at a terminal it is asked for. The token is written to standard output, this once.
     """
     from brokerha.http.guard.users import NONE, ROLES, Token, User, hash_password, hash_token
@@ -134,8 +142,11 @@ def add(
         raise typer.BadParameter(f"--role {role}: write one of {', '.join(ROLES)}")
     given = {"--repository": (GRAPH, repository), "--table": (TABLE, table), "--queue": (QUEUE, queue)}
     stores = dict(_right(option, kind, each) for option, (kind, named) in given.items() for each in named or [])
-    if role == NONE and not stores:
-        raise typer.BadParameter("--role none: name what this user may, with --repository, --table or --queue NAME=ROLE")
+    graphs = dict(map(_right_in_graph, graph or []))
+    if role == NONE and not (stores or graphs):
+        raise typer.BadParameter(
+            "--role none: name what this user may, with --repository, --table or --queue NAME=ROLE, or --graph NAME:IRI=ROLE"
+        )
     _quoted(name)
     users = users_file.read()
     known = users.get(name, User(name, role))
@@ -144,14 +155,15 @@ def add(
     if token:
         made = secrets.token_urlsafe(TOKEN_BYTES)
         live = (*live, Token(hash_token(made), now_s + expires_h * 3600))
-        users[name] = User(name, role, known.password, live, stores)
+        users[name] = User(name, role, known.password, live, stores, graphs)
     else:
-        users[name] = User(name, role, hash_password(_password()), live, stores)
+        users[name] = User(name, role, hash_password(_password()), live, stores, graphs)
     if made:
         # Print first: a full disk under the output must not leave a token that nobody knows.
         print(made, flush=True)
     users_file.write(users)
-    exits.say(f"{name} has the role {role} in {users_file.path}" + (f", and {_listed(stores)}" if stores else ""))
+    more = _listed(users[name])
+    exits.say(f"{name} has the role {role} in {users_file.path}" + (f", and {more}" if more else ""))
 
 
 @app.command("list")
@@ -160,7 +172,7 @@ def list_(users_file: UsersFile) -> Answer:
     now_s = time.time()
     users = [user for _, user in sorted(users_file.read().items())]
     rows = [_row(user, now_s) for user in users]
-    shown = [{**row, "in": _listed(user.stores)} for row, user in zip(rows, users, strict=True)]
+    shown = [{**row, "in": _listed(user)} for row, user in zip(rows, users, strict=True)]
     return Answer({"users": rows}, shown, COLUMNS)
 
 
@@ -188,6 +200,7 @@ def _row(user: User, now_s: float) -> dict[str, Any]:
         "tokens": len(live),
         "expires": last,
         **_by_kind(user),
+        "graphs": _by_repository(user),
     }
 
 
@@ -206,23 +219,51 @@ def _right(option: str, kind: str, given: str) -> tuple[Store, str]:
     return (kind, name), role
 
 
-def _listed(stores: dict[Store, str]) -> str:
+def _right_in_graph(given: str) -> tuple[tuple[str, str], str]:
+    from brokerha.http.guard.users import ROLES_OF_GRAPHS, is_right_in_graph
+
+    # A repository's name has no colon, and a role no equals sign; an IRI can have both.
+    named, _, role = given.rpartition("=")
+    repository, _, graph = named.partition(":")
+    if not is_right_in_graph(repository, graph, role):
+        roles = " or ".join(ROLES_OF_GRAPHS)
+        raise typer.BadParameter(f"--graph {given}: write REPOSITORY:IRI={roles}, or REPOSITORY:default={roles}")
+    return (repository, graph), role
+
+
+def _by_repository(user: User) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for (repository, graph), role in sorted(user.graphs.items()):
+        found.setdefault(repository, {})[graph] = role
+    return found
+
+
+def _listed(user: User) -> str:
     from brokerha.model.operation_checks import GRAPH
 
-    return ", ".join(f"{'repository' if kind == GRAPH else kind} {name}={role}" for (kind, name), role in sorted(stores.items()))
+    stores = [f"{'repository' if kind == GRAPH else kind} {name}={role}" for (kind, name), role in sorted(user.stores.items())]
+    return ", ".join([*stores, *(f"graph {of}:{graph}={role}" for (of, graph), role in sorted(user.graphs.items()))])
 
 
 def _table(user: User) -> str:
     lines = [f"[users.{_quoted(user.name)}]", f'role = "{user.role}"']
     for word, rights in _by_kind(user).items():
         if rights:
-            lines.append(f"{word} = {{ {', '.join(f'{_toml_text(name)} = {_toml_text(role)}' for name, role in rights.items())} }}")
+            lines.append(f"{word} = {_toml_rights(rights)}")
+    if graphs := _by_repository(user):
+        lines.append(
+            f"graphs = {{ {', '.join(f'{_toml_text(name)} = {_toml_rights(rights)}' for name, rights in graphs.items())} }}"
+        )
     if user.password:
         lines.append(f'password = "{user.password}"')
     if user.tokens:
         listed = ", ".join(f'{{ sha256 = "{each.sha256}", expires = {int(each.expires_s)} }}' for each in user.tokens)
         lines.append(f"tokens = [{listed}]")
     return "\n".join([*lines, "", ""])
+
+
+def _toml_rights(rights: dict[str, str]) -> str:
+    return f"{{ {', '.join(f'{_toml_text(name)} = {_toml_text(role)}' for name, role in rights.items())} }}"
 
 
 def _toml_text(text: str) -> str:

@@ -267,8 +267,8 @@ OUTPUTS: Final[dict[str, Output]] = {
         {
             "users": [
                 {
-                    "name": "text", "role": "text", "repositories": {"*": "text"}, "tables": {"*": "text"}, "queues": {"*": "text"}, "password": "boolean",
-                    "tokens": "integer", "expires": "text?",
+                    "name": "text", "role": "text", "repositories": {"*": "text"}, "tables": {"*": "text"}, "queues": {"*": "text"},
+                    "graphs": {"*": {"*": "text"}}, "password": "boolean", "tokens": "integer", "expires": "text?",
                 }
             ]
         },

@@ -111,7 +111,7 @@ def is_failed_condition(error: Rejected) -> bool:
 
 
 async def _write(call: Call, operations: list[Operation], txid: TxId) -> Answer:
-    demand_operations(call, operations)
+    await demand_operations(call, operations)
     try:
         return done(await write(call, operations, txid))
     except Rejected as error:

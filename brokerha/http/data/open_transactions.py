@@ -97,7 +97,7 @@ async def _operations(call: Call, txid: str, parameters: Parameters) -> Answer:
     read = operations_of_json if media_type == JSON else msgpack_of
     operations: Any = await call.door.by_size(len(body), read, body)
     if isinstance(operations, (list, tuple)):
-        demand_operations(call, [tuple(each) for each in operations if isinstance(each, (list, tuple))])
+        await demand_operations(call, [tuple(each) for each in operations if isinstance(each, (list, tuple))])
     facts = await stepping.step(call, "operations", txid, {"first": _first(parameters), "operations": operations})
     return answer.as_json({"txid": txid, "count": facts["count"]}, 200, {"Brokerha-Tx": txid})
 

@@ -59,9 +59,9 @@ async def post(call: Call) -> Answer:
     operations: bytes | list[Operation] = body
     if media_type == JSON:
         operations = await call.door.by_size(len(body), operations_of_json, body)
-        demand_operations(call, operations)
+        await demand_operations(call, operations)
     else:
-        demand_packed(call, body)
+        await demand_packed(call, body)
     reply = await write(call, operations, txid)
     headers = {**facts_of(reply), "Location": f"/tx/{quote(reply.txid, safe='')}"}
     return answer.as_json({"txid": reply.txid, "state": reply.status, "lsn": reply.lsn or None}, 201, headers)
@@ -86,7 +86,7 @@ async def post_batch(call: Call) -> Answer:
     if len(writes) > call.door.limits.batch_limit:
         raise TooLarge(f"{len(writes)} transactions in a batch; the limit is {call.door.limits.batch_limit}: split it")
     for _, packed in writes:
-        demand_packed(call, packed)
+        await demand_packed(call, packed)
     (level, copies), apart = call.ack(), call.apart()
     timeout_ms = call.timeout_ms()
     hand_in = partial(call.front.submit, level=level, copies=copies, timeout_ms=timeout_ms, apart=apart, user=call.user_name())
@@ -109,7 +109,7 @@ def _submit(hand_in: Callable[[bytes, TxId], Future[Reply]], txid: TxId, packed:
 async def post_together(call: Call) -> Answer:
     """Answer several reads at one LSN: all of them, or the error of the first that fails."""
     wanted = _reads_of(await call.body())
-    demand_reads(call, wanted)
+    wanted = await demand_reads(call, wanted)
     outcome = await read(call, "together", "", {"reads": packed_reads(wanted)})
     return Answer(200, outcome.body, MSGPACK, age_of(outcome))
 

@@ -36,6 +36,7 @@ FORM = "application/x-www-form-urlencoded"
 PARAMETERS_LIMIT = 1000
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9._~-]+|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?P<port>(?::[0-9]{1,5})?)\Z")
 _INFLATED_AT_ONCE_BYTES: Final = 1024 * 1024
+_GRAPHS_SHOWN: Final = 5
 _UTF8 = frozenset({"", "utf-8", "utf8", "us-ascii"})
 
 
@@ -101,6 +102,15 @@ class Call:
         """Refuse, with 403, a user without this role there."""
         if self.user is not None and not self.may(role, store):
             raise NotAllowed(lacks(self.user, role, store))
+
+    def may_enter(self, role: str, store: Store | None) -> bool:
+        """Tell whether the caller has this role in a store, or in a graph of it."""
+        return self.user is None or self.user.may_enter(role, store)
+
+    def demand_entry(self, role: str) -> None:
+        """Refuse, with 403, a user with this role neither in the store of the path nor in a graph of it."""
+        if self.user is not None and not self.may_enter(role, self.store):
+            raise NotAllowed(lacks(self.user, role, self.store))
 
     # ---- headers
 
@@ -319,10 +329,15 @@ def check_size(size_bytes: int, limit_bytes: int) -> None:
         raise TooLarge(f"the body has more than {limit_bytes} bytes: {TOO_LARGE}")
 
 
-def lacks(user: User, role: str, store: Store | None) -> str:
-    """Explain in one sentence why a user is refused."""
-    where = "" if store is None else f" in {'repository' if store[0] == GRAPH else store[0]} {store[1]}"
-    return f"this needs the role {role}{where}: user {user.name} has {user.role_in(store)}"
+def lacks(user: User, role: str, store: Store | None, graph: str = "") -> str:
+    """Explain in one sentence why a user is refused; ``graph`` is a graph of the store."""
+    where, held = "", user.role_in(store)
+    if store is not None:
+        where = f" in {f'graph {graph} of ' if graph else ''}{'repository' if store[0] == GRAPH else store[0]} {store[1]}"
+        if store[0] == GRAPH and (graphs := [f"{held} in graph {name}" for name, held in user.graphs_in(store[1]).items()]):
+            more = f", and in {len(graphs) - _GRAPHS_SHOWN} more" if len(graphs) > _GRAPHS_SHOWN else ""
+            held = f"{held}, and {', '.join(graphs[:_GRAPHS_SHOWN])}{more}"
+    return f"this needs the role {role}{where}: user {user.name} has {held}"
 
 
 class Parameters:

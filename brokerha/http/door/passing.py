@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 from brokerha.client.outcomes import error_of_reply
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call
+from brokerha.http.guard.rights import demand_operations, limited
 from brokerha.local_reads.asking import LocalReads
 from brokerha.model.errors import (
     BrokerhaError,
@@ -95,7 +96,8 @@ async def write_to_repository(
     txid: TxId,
     timeout_ms: int = 0,
 ) -> Reply:
-    """Write as `write`, `naming_repository`."""
+    """Write as `write`, `naming_repository`, if the user has a right to each operation."""
+    await demand_operations(call, operations)
     async with naming_repository(call, repository):
         return await write(call, operations, txid, timeout_ms)
 
@@ -126,8 +128,9 @@ async def repository_names(call: Call, min_lsn: Lsn | None = None) -> list[str]:
 async def read(
     call: Call, kind: str, name: str, arguments: dict[str, Any], *, min_lsn: Lsn | None = None, timeout_ms: int = 0
 ) -> ReadOutcome:
-    """Send one read. Raises the error of the worker, or TimedOut without an answer."""
+    """Send one read, limited to what the user may read. Raises the error of the worker, or TimedOut without an answer."""
     inside = call.transaction or call.header(TRANSACTION)
+    arguments = await limited(call, kind, name, arguments, is_inside=bool(inside))
     if inside:
         arguments = {**arguments, "tx": inside}
     least = call.min_lsn() if min_lsn is None else min_lsn

@@ -5,7 +5,8 @@ browsers send credentials and tell where a request comes from.
 
 Each method of each path has its role (app.py); the path's subject (`Place`) decides where the role must hold. Probes are open.
 Reading needs ``read``, also a long read that is sent with POST. Changing content needs ``write``; changing repositories or the
-cluster needs ``admin``. A handler that learns from the request that it changes more asks for more (`Call.demand`, rights.py).
+cluster needs ``admin``. A handler that learns from the request that it changes more asks for more (`Call.demand`, rights.py). Who has the role
+only in graphs of a repository gets in as well: each read and write is limited to them on its way to the node (door/passing.py).
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Guard:
                 return _unknown(call, "this user, password or token is not known, or has expired")
             self._failures.take_back(address)
         call.user = known
-        if not (known.may_somewhere(role) if place is Place.NAMED else known.may(role, call.store)):
+        if not (known.may_somewhere(role) if place is Place.NAMED else known.may_enter(role, call.store)):
             return _refusal(call, lacks(known, role, call.store), 403, {})
         return None
 

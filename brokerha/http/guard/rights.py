@@ -15,19 +15,26 @@ operation, nor change a read-only one. Each operation and each read is checked h
     a read of a repository, table or queue     read in it; of settings: admin; every other read: read
 
 An operation of a wrong shape needs nothing: the node refuses it with the reason.
+
+Who lacks the role in a repository can have it in graphs of it. Then `limited` limits each read to these graphs, and an operation
+must name all graphs that it reads and changes (stores/sparql/targets.py). What cannot be limited exactly is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from brokerha.http.door.call import Call
+from brokerha.http.door.call import Call, lacks
 from brokerha.http.guard.users import ADMIN, READ, WRITE
-from brokerha.model.errors import InvalidRequest, TooLarge
+from brokerha.ingress.nesting import is_plain_data, is_plain_request
+from brokerha.ingress.rdf_bodies import Graph, context_text, contexts_of
+from brokerha.model.errors import InvalidRequest, NotAllowed, TooLarge
 from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 from brokerha.model.operations import Operation, unpack_operations
 from brokerha.model.reserved import about
+from brokerha.stores.reads.kinds import check_arguments, texts_argument
+from brokerha.stores.sparql.targets import DEFAULT, Targets, dataset_of, name_of, targets_of
 
 _IN_STORES = {
     "update": (GRAPH, WRITE), "add": (GRAPH, WRITE), "remove": (GRAPH, WRITE), "clear": (GRAPH, WRITE),
@@ -46,12 +53,13 @@ _READS = {
     "query": GRAPH, "statements": GRAPH, "size": GRAPH, "contexts": GRAPH, "about": GRAPH, "get": TABLE, "range": TABLE, "queue": QUEUE,
     "message": QUEUE,
 }  # fmt: skip
+_OF_QUADS = frozenset({"update", "add", "remove"})
 _CHANGES_OF_KEYS = frozenset({"put", "delete"})
 _OF_ADMINS = (b"-repository", b"control-", about.TABLE.encode())
 """Bytes without which no packed transaction has an operation that needs `ADMIN`."""
 
 
-def demand_operations(call: Call, operations: Iterable[Operation]) -> None:
+async def demand_operations(call: Call, operations: Iterable[Operation]) -> None:
     """Refuse, with 403, operations of a transaction that this user has no right to."""
     if _may_everything(call):
         return
@@ -61,7 +69,11 @@ def demand_operations(call: Call, operations: Iterable[Operation]) -> None:
             _demand_about(call, operation[2] if len(operation) > 2 else b"")
         elif kind in _IN_STORES:
             store, role = _IN_STORES[kind]
-            call.demand(role, (store, names[0] if names else ""))
+            name = names[0] if names else ""
+            if kind in _OF_QUADS and not call.may(role, (store, name)):
+                await _demand_graphs(call, kind, name, operation[2:])
+            else:
+                call.demand(role, (store, name))
         elif kind == "snapshot":
             for table in operation[2:]:
                 call.demand(WRITE, (TABLE, table) if isinstance(table, str) else None)
@@ -73,13 +85,39 @@ def demand_operations(call: Call, operations: Iterable[Operation]) -> None:
             call.demand(_ELSEWHERE[kind], None)
 
 
+async def _demand_graphs(call: Call, kind: str, repository: str, rest: Sequence[Any]) -> None:
+    """Refuse, with 403, an operation on quads that can read or change a graph that this user has no right to."""
+    if call.user is None or not call.user.graphs_in(repository, WRITE) or [type(each) for each in rest] != [str]:
+        call.demand(WRITE, (GRAPH, repository))
+        return
+    is_plain = is_plain_request if kind == "update" else is_plain_data
+    targets = Targets(*await call.door.parsed(is_plain(rest[0]), targets_of, kind, rest[0]))
+    for role, graphs, reason in ((WRITE, targets.changed, targets.changes_any), (READ, targets.read, targets.reads_any)):
+        if reason:
+            demand_all_graphs(call, role, repository, reason)
+        demand_graphs(call, role, repository, graphs)
+
+
+def demand_graphs(call: Call, role: str, repository: str, graphs: Iterable[str]) -> None:
+    """Refuse, with 403, a user without this role in one of these graphs."""
+    if call.user is not None and not call.may(role, (GRAPH, repository)):
+        for graph in sorted(set(graphs) - set(call.user.graphs_in(repository, role))):
+            raise NotAllowed(lacks(call.user, role, (GRAPH, repository), graph))
+
+
+def demand_all_graphs(call: Call, role: str, repository: str, reason: str) -> None:
+    """Refuse, with 403, a user without this role in all graphs of a repository, with the reason why that is needed."""
+    if call.user is not None and not call.may(role, (GRAPH, repository)):
+        raise NotAllowed(f"{reason}; {lacks(call.user, role, (GRAPH, repository))}")
+
+
 def _demand_about(call: Call, key: Any) -> None:
     repository, _, rest = key.partition(b"/") if isinstance(key, bytes) else (b"", b"", b"")
     is_setting = not rest.startswith(about.NAMESPACE.encode())
     call.demand(ADMIN if is_setting else WRITE, (GRAPH, repository.decode(errors="replace")))
 
 
-def demand_packed(call: Call, body: bytes) -> None:
+async def demand_packed(call: Call, body: bytes) -> None:
     """Refuse the same for a packed transaction, which is unpacked only if needed."""
     if _may_everything(call) or (_may_write_all(call) and not any(part in body for part in _OF_ADMINS)):
         return
@@ -87,24 +125,67 @@ def demand_packed(call: Call, body: bytes) -> None:
         operations = unpack_operations(body)
     except (InvalidRequest, TooLarge):
         return
-    demand_operations(call, operations)
+    await demand_operations(call, operations)
 
 
-def demand_reads(call: Call, wanted: Iterable[Any]) -> None:
-    """Refuse the same for several reads, each a list that begins with kind and name."""
-    if call.user is None:
-        return
+async def demand_reads(call: Call, wanted: Iterable[Any]) -> list[Any]:
+    """Refuse the same for several reads, each a list that begins with kind and name; return them as `limited`."""
+    allowed = []
     for each in wanted:
         if isinstance(each, (list, tuple)) and len(each) > 1:
             if each[0] == "settings":
                 call.demand(ADMIN, None)
             kind, name = (one if isinstance(one, str) else "" for one in each[:2])
-            call.demand(READ, (_READS[kind], name) if kind in _READS and name else None)
+            store = (_READS[kind], name) if kind in _READS and name else None
+            if store is not None and store[0] == GRAPH and kind != "contexts" and len(each) == 3 and isinstance(each[2], dict):
+                allowed.append([kind, name, await limited(call, kind, name, each[2], is_inside=True)])
+                continue
+            call.demand(READ, store)
+        allowed.append(each)
+    return allowed
+
+
+async def limited(call: Call, kind: str, name: str, arguments: dict[str, Any], *, is_inside: bool) -> dict[str, Any]:
+    """Return the arguments of a read, limited to the graphs that this user can read. Raises NotAllowed, InvalidRequest.
+
+    ``is_inside``: it is in an open transaction, or one of several reads. Who asks for contexts shows only those that may be read.
+    """
+    user, store = call.user, (GRAPH, name)
+    if user is None or not name or _READS.get(kind) != GRAPH or user.may(READ, store):
+        return arguments
+    held = user.graphs_in(name)
+    if not held or kind == "about":
+        call.demand(READ, store)
+    check_arguments(kind, name, arguments)
+    contexts = contexts_of(texts_argument(arguments, "context"))
+    if kind == "query":
+        default, named = (texts_argument(arguments, f"{which}-graph-uri") for which in ("default", "named"))
+        if not (default or named):
+            text = arguments["query"]
+            default, named = await call.door.parsed(is_plain_request(text), dataset_of, text)
+        if default or named:
+            demand_graphs(call, READ, name, (*default, *named))
+            return {**arguments, "default-graph-uri": tuple(default), "named-graph-uri": tuple(named), "context": ()}
+        if is_inside:
+            demand_all_graphs(call, READ, name, "in a transaction or among several reads, name the graphs of a query with FROM")
+    demand_graphs(call, READ, name, map(name_of, contexts))
+    if kind == "contexts":
+        return arguments
+    within = [context_text(graph) for graph in contexts] or ["null" if each == DEFAULT else f"<{each}>" for each in held]
+    return {**arguments, "context": tuple(within)}
 
 
 def only_readable(call: Call, kind: str, names: Iterable[str]) -> list[str]:
     """Return the stores of a kind that the caller can read."""
     return [name for name in names if call.may(READ, (kind, name))]
+
+
+def only_readable_graphs(call: Call, repository: str, graphs: Sequence[Graph]) -> Sequence[Graph]:
+    """Return the graphs of a repository that the caller can read."""
+    if call.user is None or call.may(READ, (GRAPH, repository)):
+        return graphs
+    held = call.user.graphs_in(repository)
+    return [graph for graph in graphs if name_of(graph) in held]
 
 
 def _may_everything(call: Call) -> bool:

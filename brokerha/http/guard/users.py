@@ -7,6 +7,7 @@ A users file is TOML, one table for each user:
     repositories = { books = "read" }         # in these repositories this role instead
     tables = { prices = "write" }             # the same of key-value tables
     queues = { jobs = "none" }                # the same of queues
+    graphs = { drafts = { "urn:a" = "read", default = "write" } }   # more in single graphs of a repository
     password = "scrypt$<salt>$<hash>"         # for Basic; both in hexadecimal digits
     tokens = [{ sha256 = "<digest>", expires = 1790000000 }]   # for Bearer; expires in seconds of the wall clock
 
@@ -25,12 +26,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from brokerha.http.replaced import Replaced
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import is_repository_id
 from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE, USER_LIMIT_BYTES, name_problem, user_problem
+from brokerha.stores.sparql.targets import is_name
 
 NONE, READ, WRITE, ADMIN = "none", "read", "write", "admin"
 ROLES = (NONE, READ, WRITE, ADMIN)
@@ -39,8 +41,10 @@ Store = tuple[str, str]
 """A kind (`GRAPH`, `TABLE`, `QUEUE`) and a name; the graph of that kind is a repository."""
 STORES: Final = {"repositories": GRAPH, "tables": TABLE, "queues": QUEUE}
 """Words of the file, and the kind of store of each."""
+GRAPHS: Final = "graphs"
+ROLES_OF_GRAPHS = (READ, WRITE)
 STORES_LIMIT = 1000
-"""Most stores of each kind."""
+"""Most stores of each kind, and most graphs."""
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**14, 8, 1
 SCRYPT_MEMORY_BYTES = 32 * 1024 * 1024
 SECRET_LIMIT = 1024
@@ -71,6 +75,8 @@ class User:
     tokens: tuple[Token, ...] = ()
     stores: dict[Store, str] = field(default_factory=dict)
     """The role in each named store."""
+    graphs: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The role in each graph, by repository and name of the graph (`targets.name_of`), beside the role in the repository."""
 
     def role_in(self, store: Store | None) -> str:
         """Return the role in a store; None for everything else."""
@@ -82,7 +88,17 @@ class User:
 
     def may_somewhere(self, role: str) -> bool:
         """Tell whether this user has this role, or a higher one, anywhere."""
-        return any(ROLES.index(held) >= ROLES.index(role) for held in (self.role, *self.stores.values()))
+        held = (self.role, *self.stores.values(), *self.graphs.values())
+        return any(ROLES.index(each) >= ROLES.index(role) for each in held)
+
+    def may_enter(self, role: str, store: Store | None) -> bool:
+        """Tell whether this user has this role there, or in a graph there."""
+        return self.may(role, store) or (store is not None and store[0] == GRAPH and bool(self.graphs_in(store[1], role)))
+
+    def graphs_in(self, repository: str, role: str = READ) -> dict[str, str]:
+        """Return the role in each single graph of a repository in which it is this or a higher one."""
+        least = ROLES.index(role)
+        return {graph: held for (of, graph), held in self.graphs.items() if of == repository and ROLES.index(held) >= least}
 
 
 def hash_password(password: str, salt: bytes | None = None) -> str:
@@ -113,8 +129,10 @@ def parse_users(text: str, path: str) -> dict[str, User]:
 
 
 def _user(name: str, table: object, path: str) -> User:
-    if not isinstance(table, dict) or set(table) - {"role", *STORES, "password", "tokens"}:
-        raise ConfigurationError(f"{path}: user {name} has role, {', '.join(STORES)}, password and tokens, and nothing else")
+    if not isinstance(table, dict) or set(table) - {"role", *STORES, GRAPHS, "password", "tokens"}:
+        raise ConfigurationError(
+            f"{path}: user {name} has role, {', '.join(STORES)}, {GRAPHS}, password and tokens, and nothing else"
+        )
     if table.get("role") not in ROLES:
         raise ConfigurationError(f"{path}: user {name} has no role: write one of {', '.join(ROLES)}")
     stores: dict[Store, str] = {}
@@ -135,7 +153,23 @@ def _user(name: str, table: object, path: str) -> User:
     if ":" in name or user_problem(name):
         raise ConfigurationError(f"{path}: a user's name has 1 to {USER_LIMIT_BYTES} printable bytes and no colon")
     held = tuple(Token(one["sha256"], one["expires"]) for one in tokens)
-    return User(name, table["role"], password, held, stores)
+    return User(name, table["role"], password, held, stores, _graphs(name, table.get(GRAPHS, {}), path))
+
+
+def _graphs(name: str, table: Any, path: str) -> dict[tuple[str, str], str]:
+    is_nested = isinstance(table, dict) and all(isinstance(rights, dict) for rights in table.values())
+    tables: dict[str, dict[str, str]] = table if is_nested else {}
+    graphs = {(repository, graph): role for repository, rights in tables.items() for graph, role in rights.items()}
+    if not is_nested or len(graphs) > STORES_LIMIT or not all(is_right_in_graph(*key, role) for key, role in graphs.items()):
+        raise ConfigurationError(
+            f'{path}: {GRAPHS} of user {name} are read or write, by repository and IRI (or default): {{ books = {{ "urn:a" = "read" }} }}'
+        )
+    return graphs
+
+
+def is_right_in_graph(repository: str, graph: str, role: object) -> bool:
+    """Tell whether this role can be given for a graph of that name."""
+    return role in ROLES_OF_GRAPHS and is_repository_id(repository) and is_name(graph)
 
 
 def is_right(kind: str, name: str, role: object) -> bool:

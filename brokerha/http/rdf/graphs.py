@@ -121,8 +121,8 @@ def _named(iri: str) -> NamedNode:
 
 async def _is_there(call: Call, graph: StoreGraph) -> tuple[ReadOutcome, bool]:
     """Return whether a graph holds anything; the default graph always counts. Raises UnknownRepository."""
-    pattern = f"GRAPH {graph} {{ ?s ?p ?o }}" if isinstance(graph, NamedNode) else ""
-    outcome = await read(call, "query", call.path_text("id"), {**_ASK, "query": f"ASK {{ {pattern} }}"})
+    pattern, named = (f"GRAPH {graph} {{ ?s ?p ?o }}", (graph.value,)) if isinstance(graph, NamedNode) else ("", ())
+    outcome = await read(call, "query", call.path_text("id"), {**_ASK, "named-graph-uri": named, "query": f"ASK {{ {pattern} }}"})
     return outcome, b"true" in outcome.body
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import Parts, is_long, naming_repository
+from brokerha.http.guard.rights import demand_operations
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.insert_data import InsertData
 from brokerha.ingress.rdf_bodies import Graph, context_text
@@ -69,7 +70,9 @@ async def _stage_all(
             except InvalidRequest as error:
                 raise InvalidRequest(f"{error} (counted from line {line} of the body)") from None
             if nquads:
-                await parts.stage([*first, ("add", repository, nquads)])
+                operations: list[Operation] = [*first, ("add", repository, nquads)]
+                await demand_operations(call, operations)
+                await parts.stage(operations)
                 first = ()
         async with naming_repository(call, repository):
             return await parts.commit()

@@ -27,6 +27,7 @@ from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import FORM, Call, Parameters, root_of
 from brokerha.http.door.passing import repository_names
 from brokerha.http.guard.guard import SAFE
+from brokerha.http.guard.rights import demand_operations
 from brokerha.http.rdf import repositories, sparql, statements
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.rdf_bodies import contexts_of, utf8
@@ -109,6 +110,7 @@ def _isolation_of(parameters: Parameters) -> str:
 
 async def _write(call: Call, operations: list[Operation]) -> Answer:
     if operations:
+        await demand_operations(call, operations)
         await stepping.step(call, "operations", call.path_text("tx"), {"first": None, "operations": operations})
     return Answer(200)
 

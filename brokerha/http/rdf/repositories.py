@@ -12,6 +12,7 @@ from brokerha.http.door import answer
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call, root_of
 from brokerha.http.door.passing import begin_write, done, read, result, write, write_to_repository
+from brokerha.http.guard.rights import only_readable_graphs
 from brokerha.http.guard.users import READ, WRITE
 from brokerha.http.rdf import sparql
 from brokerha.http.rdf.namespaces import table
@@ -166,10 +167,10 @@ async def listed(call: Call) -> Answer:
     rows = [
         (
             NamedNode(address + name), Literal(name), Literal(title_of(name, kept["settings"])),
-            Literal(True), Literal(is_master and call.may(WRITE, (GRAPH, name))),
+            Literal(True), Literal(is_master and call.may_enter(WRITE, (GRAPH, name))),
         )
         for name, kept in json.loads(outcome.body).items()
-        if call.may(READ, (GRAPH, name))
+        if call.may_enter(READ, (GRAPH, name))
     ]  # fmt: skip
     return table(call, ("uri", "id", "title", "readable", "writable"), rows, outcome)
 
@@ -237,8 +238,10 @@ async def size(call: Call) -> Answer:
 
 
 async def contexts(call: Call) -> Answer:
-    """Return the graphs that hold statements, as a result table."""
-    outcome = await read(call, "contexts", call.path_text("id"), {})
+    """Return the graphs that hold statements and that the caller can read, as a result table."""
+    repository = call.path_text("id")
+    outcome = await read(call, "contexts", repository, {})
+    graphs = only_readable_graphs(call, repository, contexts_of(json.loads(outcome.body)))
     # The default graph has no name, so it is left out.
-    rows = [[graph for graph in contexts_of([name]) if not isinstance(graph, DefaultGraph)] for name in json.loads(outcome.body)]
+    rows = [[graph] for graph in graphs if not isinstance(graph, DefaultGraph)]
     return table(call, ("contextID",), rows, outcome)

@@ -107,13 +107,13 @@ async def post(call: Call) -> Answer:
     if media_type == QUERY_TYPE:
         return await post_query(call)
     if media_type == UPDATE_TYPE:
-        call.demand(WRITE, call.store)
+        call.demand_entry(WRITE)
         return await update_of_body(call)
     form = await call.form()
     if form.one("query") is not None and form.one("update") is not None:
         raise InvalidRequest("a form holds a query or an update, not both")
     if form.one("update") is not None:
-        call.demand(WRITE, call.store)
+        call.demand_entry(WRITE)
         return await update_of_form(call, form)
     return await query(call, _needed(form, "query"), form)
 

@@ -85,7 +85,7 @@ async def _write(call: Call, operations: Sequence[Operation], txid: TxId) -> Ans
 
 async def _nquads(call: Call, media_type: str, contexts: Sequence[Graph], txid: TxId) -> str:
     if media_type not in rdf_bodies.FORMATS:
-        call.body_type(*rdf_bodies.FORMATS, sparql.UPDATE_TYPE)
+        call.body_type(*rdf_bodies.FORMATS, *((sparql.UPDATE_TYPE,) if call.method == "POST" else ()))
     return await nquads_of(call, media_type, await call.body(), contexts, txid)
 
 

@@ -67,6 +67,8 @@ class Dataset:
     named_graphs: tuple[str, ...] = ()
     union_default_graph: bool = False
     """Whether the default graph is all graphs together, for a query without a dataset."""
+    contexts: tuple[Graph, ...] = ()
+    """If given, the query is evaluated as if there were no other graphs; FROM and FROM NAMED do not count."""
 
     def arguments(self, facts: QueryFacts, graphs: list[Graph]) -> dict[str, Any]:
         """Return the dataset as arguments of the engine; `graphs` are the existing named graphs."""
@@ -75,6 +77,11 @@ class Dataset:
                 "default_graph": [graph_of(iri) for iri in self.default_graphs],
                 "named_graphs": [graph_of(iri) for iri in self.named_graphs],
             }
+        if self.contexts:
+            within = frozenset(self.contexts)
+            named = [graph for graph in graphs if graph in within]
+            default = [graph for graph in self.contexts if isinstance(graph, DefaultGraph)]
+            return {"default_graph": [*default, *(named if self.union_default_graph else ())], "named_graphs": named}
         if facts.has_dataset:
             return {}
         arguments: dict[str, Any] = {}

@@ -273,14 +273,16 @@ class RdfRepository:
         may_go_on: Callable[[], bool] = lambda: True,
         *,
         union: bool = False,
+        contexts: Sequence[str] = (),
     ) -> Answer:
         """Return content type, and the result in pieces of at most 1 MiB.
 
         `accept` is an Accept header (None or empty: anything). Graphs given here, as IRIs, replace the FROM clauses of the text;
-        else, with `union`, the default graph is all graphs. Raises InvalidRequest, NotAcceptable, TooLarge, TimedOut (`may_go_on`
-        returned False), StoreError.
+        else, with `union`, the default graph is all graphs. `contexts`: all other graphs count as missing. Raises InvalidRequest,
+        NotAcceptable, TooLarge, TimedOut (`may_go_on` returned False), StoreError.
         """
-        dataset = rdf_query.Dataset(tuple(default_graphs), tuple(named_graphs), union_default_graph=union)
+        within = rdf_query.Pattern.read(None, None, None, contexts).graphs
+        dataset = rdf_query.Dataset(tuple(default_graphs), tuple(named_graphs), union_default_graph=union, contexts=within)
         return rdf_query.query(self._engine(), list(self._graphs), text, accept, dataset, may_go_on, self._result_limit_bytes)
 
     def statements(

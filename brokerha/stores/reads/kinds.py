@@ -58,7 +58,8 @@ _PENDING: Final[Shapes] = {"pending": BYTES, "txid": TXID}
 """Arguments of reads that accept the operations of an open transaction (pending.py)."""
 ARGUMENTS: Final[dict[str, Shapes]] = {
     "query": {
-        "query": needed(TEXT), "accept": TEXT, "default-graph-uri": _TEXTS, "named-graph-uri": _TEXTS, **_PENDING,
+        "query": needed(TEXT), "accept": TEXT, "default-graph-uri": _TEXTS, "named-graph-uri": _TEXTS,
+        "context": _TEXTS, **_PENDING,
     },
     "statements": {"subj": TEXT, "pred": TEXT, "obj": TEXT, "context": _TEXTS, "accept": TEXT, **_PENDING},
     "size": {"context": _TEXTS, **_PENDING},

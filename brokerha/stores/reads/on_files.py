@@ -104,5 +104,7 @@ def question_of(wanted: Wanted) -> Question:
     if kind == "statements":
         subj, pred, obj = (text_argument(arguments, name) for name in ("subj", "pred", "obj"))
         return statements_question(Pattern.read(subj, pred, obj, contexts), accept)
+    if contexts:
+        raise InvalidRequest("a query within a transaction or in a read of kind together takes no context: name graphs with FROM")
     graphs = (texts_argument(arguments, "default-graph-uri"), texts_argument(arguments, "named-graph-uri"))
     return query_question(str(arguments["query"]), accept, *graphs)

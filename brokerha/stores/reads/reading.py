@@ -2,7 +2,7 @@
 
 | kind         | name       | arguments                                             | content type                        |
 |--------------|------------|-------------------------------------------------------|-------------------------------------|
-| query *      | repository | query, accept, default-graph-uri, named-graph-uri      | as accepted                         |
+| query *      | repository | query, accept, default-graph-uri, named-graph-uri, context (all graphs that count) | as accepted |
 | statements * | repository | subj, pred, obj, context, accept                       | as accepted                         |
 | size *       | repository | context                                               | text/plain, a number                |
 | contexts *   | repository |                                                       | application/json, N-Triples terms   |
@@ -156,5 +156,5 @@ class Reader:
         else:
             text = str(arguments["query"])
             graphs = (texts_argument(arguments, "default-graph-uri"), texts_argument(arguments, "named-graph-uri"))
-            content_type, pieces = engine.query(text, accept, *graphs, may_go_on, union=self._is_union(name))
+            content_type, pieces = engine.query(text, accept, *graphs, may_go_on, union=self._is_union(name), contexts=contexts)
         return ReadAnswer(content_type, view.lsn, pieces)

@@ -12,4 +12,5 @@
     scratch.py     an open transaction's operations on one repository as one text for the engine
     union.py       updates where the default graph is the union of all graphs
     protocol.py    parameters of protocols, written into the text: base, bindings, slices, datasets of updates
+    targets.py     graphs that an operation or a query names, for rights by graph
 """

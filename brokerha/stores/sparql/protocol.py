@@ -67,7 +67,7 @@ def with_bindings(text: str, bindings: Mapping[str, str]) -> str:
         return f"{text}\nWHERE {{ {values} }}" if has_variables else text
     start = tokens.ends[first]
     if _is_short_construct(tokens, first):
-        last = _closing(tokens, first)
+        last = closing(tokens, first)
         template = tokens.slice(first + 1, last)
         where = first if tokens.word_of(first - 1) != "WHERE" else first - 1
         head, tail = text[: tokens.starts[where]], text[tokens.ends[last] :]
@@ -166,7 +166,7 @@ def _in_graphs(tokens: Tokens, span: tuple[int, int], graphs: Sequence[str]) -> 
         if tokens.word_of(at) == "GRAPH":
             close(at)
             brace = next(each for each in range(at, span[1]) if tokens.text_of(each) == "{")
-            start = _closing(tokens, brace) + 1
+            start = closing(tokens, brace) + 1
             pieces.append(tokens.slice(at, start))
             at = start
         else:
@@ -235,7 +235,7 @@ def _first_group(tokens: Tokens) -> int | None:
             break
     if opened is None or tokens.word_of(opened - 1) != "CONSTRUCT":
         return opened
-    after = _closing(tokens, opened) + 1
+    after = closing(tokens, opened) + 1
     return next((at for at in range(after, len(tokens)) if tokens.text_of(at) == "{"), None)
 
 
@@ -247,7 +247,8 @@ def _is_short_construct(tokens: Tokens, first: int) -> bool:
     return tokens.text_of(words.index("CONSTRUCT") + 1) != "{"
 
 
-def _closing(tokens: Tokens, opened: int) -> int:
+def closing(tokens: Tokens, opened: int) -> int:
+    """Return the brace that closes this one. Raises InvalidRequest."""
     depth = 0
     for at in range(opened, len(tokens)):
         sign = tokens.text_of(at)

@@ -61,6 +61,31 @@ def test_roles_are_those_of_the_last_command_and_tokens_stay(file: Path) -> None
     assert (user.may("read"), user.may("write", BOOKS)) == (True, False)
 
 
+def test_a_token_lets_in_to_single_graphs_whose_iris_hold_colons_and_equals_signs(file: Path) -> None:
+    iri = "http://example.org:8080/?a=b&c='d'#e=f"
+    graphs = ["--graph", f"books:{iri}=write", "--graph", "books:default=read", "--graph", "drafts:urn:a=read"]
+    token = token_of(run(file, "add", "app", "--role", "none", *graphs, "--token"))
+    user = users(file).by_token(token, 0.0)
+    assert user is not None
+    assert user.graphs_in("books") == {iri: "write", "default": "read"}
+    assert (user.graphs_in("books", "write"), user.graphs_in("drafts"), user.graphs_in("main")) == (
+        {iri: "write"},
+        {"urn:a": "read"},
+        {},
+    )
+    assert (user.may("read", BOOKS), user.may_enter("write", BOOKS), user.may_enter("admin", BOOKS)) == (False, True, False)
+    assert (user.may_enter("write", (GRAPH, "drafts")), user.may_enter("read", (TABLE, "books")), user.may_somewhere("write")) == (
+        False,
+        False,
+        True,
+    )
+    (row,) = json.loads(run(file, "list", "-o", "json").stdout)["users"]
+    assert row["graphs"] == {"books": {iri: "write", "default": "read"}, "drafts": {"urn:a": "read"}}
+    assert "graph drafts:urn:a=read" in run(file, "list").stdout
+    assert run(file, "add", "app", "--role", "read", "--token").return_value == 0
+    assert "graphs" not in file.read_text("utf-8")
+
+
 def test_the_list_shows_where_each_may_what_and_no_secret(file: Path) -> None:
     token = token_of(run(file, "add", "app", "--role", "none", "--repository", "books=write", "--table", "prices=read", "--token"))
     (row,) = json.loads(run(file, "list", "-o", "json").stdout)["users"]
@@ -81,6 +106,19 @@ def test_the_list_shows_where_each_may_what_and_no_secret(file: Path) -> None:
         (["--role", "read", "--repository", "b/c=read"], "write NAME=ROLE"),
         (["--role", "read", "--table", "=read"], "write NAME=ROLE"),
         (["--role", "read", "--queue", "jobs"], "write NAME=ROLE"),
+        *(
+            (["--role", "none", "--graph", graph], "write REPOSITORY:IRI=read or write, or REPOSITORY:default=read or write")
+            for graph in (
+                "books",
+                "books=read",
+                "books:urn:a",
+                "books:urn:a=admin",
+                "books:urn:a=none",
+                "books:a=read",
+                "b/c:urn:a=read",
+                "books:urn:brokerha:a=read",
+            )
+        ),
     ],
 )
 def test_wrong_roles_are_refused_and_nothing_is_written(file: Path, words: list[str], says: str) -> None:

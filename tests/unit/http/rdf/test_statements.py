@@ -118,6 +118,12 @@ ONE = quote('"1"^^<http://www.w3.org/2001/XMLSchema#integer>')
 CONTENT = ("<urn:a> <urn:p> 1", "<urn:a> <urn:q> 1 <urn:g>", "<urn:b> <urn:p> 1 <urn:g>", "<urn:b> <urn:p> 2 <urn:h>")
 
 
+def test_an_update_is_posted_and_not_put(node: Node) -> None:
+    asked = node.ask("PUT", "/repositories/main/statements", "CLEAR ALL", {"Content-Type": "application/sparql-update"})
+
+    assert (asked.status, "application/sparql-update" in asked.text.partition("send one of")[2]) == (415, False)
+
+
 @pytest.mark.parametrize(
     ("query", "left"),
     [

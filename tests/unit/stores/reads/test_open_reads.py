@@ -145,6 +145,8 @@ def test_graphs_of_the_protocol_stand_in_place_of_those_of_the_query(store: Work
         assert rows(inside) == rows(after)
     with pytest.raises(InvalidRequest, match="brokerha's own"):
         read(store, "query", "main", query=text, **{"default-graph-uri": "urn:brokerha:system", **opened(*OPERATIONS)})
+    with pytest.raises(InvalidRequest, match="takes no context: name graphs with FROM"):
+        read(store, "query", "main", query=text, context="<urn:g>", **opened(*OPERATIONS))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tests.support.wrong_values import NAN, WRONG, without_each
 BUCKET = msgpack.packb(("table", "t", 0))
 PENDING = {"pending": pack_operations([("put", "t", b"k", b"v")]), "txid": "tx"}
 RIGHT: dict[str, dict[str, Any]] = {
-    "query": {"query": "ASK {}", "accept": "*/*", "default-graph-uri": "urn:g", "named-graph-uri": ("urn:g",)},
+    "query": {"query": "ASK {}", "accept": "*/*", "default-graph-uri": "urn:g", "named-graph-uri": ("urn:g",), "context": "null"},
     "statements": {"subj": "<urn:s>", "pred": "<urn:p>", "obj": "<urn:o>", "context": ("null",), "accept": "*/*"},
     "size": {"context": "null", **PENDING},
     "contexts": PENDING,
