@@ -22,6 +22,8 @@ RESULTS_JSON = "application/sparql-results+json"
         ("POST", f"{REPO}/sparql", urlencode({"update": INSERT}), FORM),
         ("POST", f"{REPO}/statements", INSERT, UPDATE),
         ("POST", f"{REPO}/statements", urlencode({"update": INSERT}), FORM),
+        ("POST", f"{REPO}/sparql", f"\ufeff{INSERT}", UPDATE),
+        ("POST", f"{REPO}/sparql", urlencode({"update": f"\ufeff{INSERT}"}), FORM),
     ],
 )
 def test_an_update_may_be_sent_in_each_form(node: Node, method, target, body, headers) -> None:
@@ -36,6 +38,7 @@ def test_an_update_may_be_sent_in_each_form(node: Node, method, target, body, he
     ("method", "target", "body", "headers"),
     [
         ("GET", f"{REPO}?query={quote(ASK)}", "", {}),
+        ("POST", f"{REPO}/sparql", f"\ufeff{ASK}", QUERY),
         ("GET", f"{REPO}/sparql?query={quote(ASK)}", "", {}),
         ("GET", f"{REPO}/sparql?query={quote(ASK).replace('%20', '+')}", "", {}),
         ("GET", f"{REPO}?queryLn=sparql&infer=true&query={quote(ASK)}", "", {}),
