@@ -118,12 +118,12 @@ class Call:
         return headers_of(self.scope, wanted)
 
     def accept(self) -> str:
-        """Return all Accept headers as one."""
-        return self.headers(b"accept")
+        """Return the parameter ``Accept``, which has precedence as in RDF4J, or all Accept headers as one."""
+        return self.parameters().one("Accept") or self.headers(b"accept")
 
     def wants_json(self) -> bool:
         """Tell whether the caller wants errors in JSON."""
-        return wants_json(self.accept())
+        return wants_json(self.headers(b"accept"))
 
     def media_type(self) -> str:
         """Return the content type of the body, in lower case and without parameters. Raises UnsupportedType for another charset."""

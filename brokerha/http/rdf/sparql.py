@@ -142,7 +142,7 @@ async def query(call: Call, text: str, parameters: Parameters) -> Answer:
         text = await call.door.parsed(is_plain_request(text), sliced, text, limit, offset, distinct=distinct)
     arguments = {
         "query": text,
-        "accept": call.accept(),
+        "accept": parameters.one("Accept") or call.accept(),
         "default-graph-uri": parameters.all("default-graph-uri"),
         "named-graph-uri": parameters.all("named-graph-uri"),
     }
