@@ -292,7 +292,7 @@ def _may_pass(error: BaseException) -> bool:
 
 def _one_round(urls: Sequence[str], ask: Callable[[str, float], T], deadline_s: float) -> tuple[str, T] | None:
     is_unknown = False
-    problem: BrokerhaError | None = None
+    problems: dict[str, BrokerhaError] = {}
     refused: BrokerhaError = Unreachable("no node was asked")
     for url in urls:
         now_s = time.monotonic()
@@ -301,11 +301,11 @@ def _one_round(urls: Sequence[str], ask: Callable[[str, float], T], deadline_s: 
         except NotFound:
             is_unknown = True
         except TimedOut as error:
-            problem = error
+            problems[url] = error
         except NotReady as error:
             refused = error
         except BrokerhaError as error:
-            problem = error
-    if problem is None and is_unknown:
+            problems[url] = error
+    if not problems and is_unknown:
         return None
-    raise problem or refused
+    raise of_all(problems) if problems else refused

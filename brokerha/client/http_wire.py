@@ -180,14 +180,14 @@ class HttpWire:
         return answer_of(answer.content, answer.headers.get("content-type", ""))
 
     def _begin(self, step: Request, deadline_s: float) -> dict[str, Any]:
-        """Begin at the first node that accepts. Raises the error of the last one."""
-        problem: BrokerhaError = Unreachable("no node was asked")
+        """Begin at the first node that accepts. Raises the error of `of_all`."""
+        problems: dict[str, BrokerhaError] = {}
         for _ in self._nodes.urls:
             url = self._nodes.current
             try:
                 answer = self._exchange(step, deadline_s, _is_lost, only=url)
             except (Unreachable, NotReady) as error:
-                problem = error
+                problems[url] = error
                 self._nodes.on_failed(url)
                 continue
             done = answer_of(answer.content, answer.headers.get("content-type", ""))
@@ -196,7 +196,7 @@ class HttpWire:
             while len(self._owners) > OWNERS_LIMIT:
                 self._owners.pop(next(iter(self._owners)))
             return done
-        raise problem
+        raise of_all(problems)
 
     def _outcome(self, txid: TxId, node: str, request: Request, deadline_s: float) -> Any:
         """Ask the transaction's node, then the others, which can speak for its master now; None when all nodes say unknown."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -164,13 +165,24 @@ def test_nobody_there_is_unreachable_and_never_unknown(nobody: str) -> None:
             db.status()
 
 
-def test_where_no_node_is_reached_each_is_named(nobody: str) -> None:
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda db: db.status(),
+        lambda db: db.open_transactions(),
+        lambda db: db.get("t", "k"),
+        lambda db: db.put("t", "k", "v"),
+        lambda db: db.transaction().__enter__(),
+        lambda db: db.ask("outcome", {"txid": "t", "node": "m1"}),
+    ],
+    ids=["status", "open_transactions", "get", "put", "transaction", "outcome"],
+)
+def test_where_no_node_is_reached_each_is_named(nobody: str, ask: Callable[[brokerha.Client], object]) -> None:
     other = nobody.replace("127.0.0.1", "127.0.0.2")
     with brokerha.connect(f"{nobody},{other}", timeout=1) as db:
-        for ask in (db.status, db.open_transactions, lambda: db.get("t", "k")):
-            with pytest.raises(errors.Unreachable, match="refused") as raised:
-                ask()
-            assert all(f"{url}: " in str(raised.value) for url in (nobody, other))
+        with pytest.raises(errors.Unreachable, match="refused") as raised:
+            ask(db)
+        assert all(f"{url}: " in str(raised.value) for url in (nobody, other))
 
 
 def test_a_write_that_may_have_arrived_is_never_unreachable(served: Served) -> None:
