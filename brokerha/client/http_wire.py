@@ -11,6 +11,7 @@ gets 1/n of the remaining time, so that a node that hangs does not use all of it
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -125,6 +126,11 @@ def _is_refusal(error: BrokerhaError) -> bool:
     return not isinstance(error, (Unreachable, NotPrimary))
 
 
+def _may_have_moved(error: BrokerhaError) -> bool:
+    """Tell whether another process can have the transactions of the node that was asked."""
+    return isinstance(error, (Unreachable, NotPrimary))
+
+
 def _is_lost(error: BrokerhaError) -> bool:
     """Treat every error as final, a lost connection too: the caller knows what to ask next."""
     del error
@@ -194,18 +200,42 @@ class HttpWire:
             request.headers["Brokerha-Transaction"] = inside
         if min_lsn:
             request.headers["Brokerha-Min-Lsn"] = min_lsn_text(min_lsn)
-        return self._exchange(request, deadline_s, partial(_outcome_of, kind), only=self._owners.get(inside, ""))
+        return self._inside(inside, "", request, deadline_s, partial(_outcome_of, kind), _is_answer)
 
     def _step(self, asked: dict[str, Any], deadline_s: float) -> dict[str, Any]:
         """Run one step of a transaction at its node; `_begin` remembers that node."""
         action, txid = asked["action"], asked["txid"]
         step = step_of(action, txid, asked["arguments"])
-        url = self._owners.get(txid) or self._urls_of.get(asked.get("node", ""), "")
         if action == "begin":
             return self._begin(step, deadline_s)
         # After a lost commit the caller asks for the outcome (client/transactions.py). Other steps are sent again.
         is_final = _is_lost if action == "commit" else _is_refusal
-        return self._exchange(step, deadline_s, _facts, is_final, only=url)
+        return self._inside(txid, asked.get("node", ""), step, deadline_s, _facts, is_final)
+
+    def _inside(
+        self,
+        txid: TxId,
+        node: str,
+        request: Request,
+        deadline_s: float,
+        decode: Callable[[HttpAnswer], T],
+        is_final: Callable[[BrokerhaError], bool],
+    ) -> T:
+        """Ask the node that has a transaction; after a fail-over, the one that knows now what became of it."""
+        url = self._owners.get(txid) or self._urls_of.get(node, "")
+        if not url or len(self._nodes.urls) == 1 or is_final is _is_lost:
+            return self._exchange(request, deadline_s, decode, is_final, only=url)
+        question = question_of("outcome", {"txid": txid})
+        while True:
+            try:
+                return self._exchange(
+                    request, deadline_s, decode, lambda error: is_final(error) or _may_have_moved(error), only=url
+                )
+            except (Unreachable, NotPrimary):
+                if time.monotonic() + ONLY_PAUSE_S >= deadline_s or self._closing.wait(ONLY_PAUSE_S):
+                    raise
+                with contextlib.suppress(BrokerhaError):
+                    url = (self._located(txid, url, question, deadline_s) or (url,))[0]
 
     def _begin(self, step: Request, deadline_s: float) -> dict[str, Any]:
         """Begin at the first node that accepts. Raises the error of `of_all`."""
@@ -226,18 +256,20 @@ class HttpWire:
         raise of_all(problems)
 
     def _outcome(self, txid: TxId, node: str, request: Request, deadline_s: float) -> Any:
-        """Ask the transaction's node, then the others, which can speak for its master now; None when all nodes say unknown."""
+        """Return what became of a transaction; None when all nodes say unknown."""
+        found = self._located(txid, self._owners.get(txid) or self._urls_of.get(node) or self._nodes.current, request, deadline_s)
+        return found and found[1]
+
+    def _located(self, txid: TxId, first: str, request: Request, deadline_s: float) -> tuple[str, Any] | None:
+        """Ask the transaction's node, then the others, which can speak for its master now; return who knows, and the answer."""
 
         def ask(url: str, until_s: float) -> Any:
             return self._exchange(request, until_s, _json, _is_lost, only=url)
 
-        first = self._owners.get(txid) or self._urls_of.get(node) or self._nodes.current
         found = ask_until_known(list(dict.fromkeys((first, *self._nodes.urls))), ask, deadline_s, self._closing)
-        if found is None:
-            return None
-        if txid in self._owners:
+        if found is not None and txid in self._owners:
             self._owners[txid] = found[0]
-        return found[1]
+        return found
 
     def _transactions(self, deadline_s: float) -> list[dict[str, Any]]:
         """Return the transactions of all nodes that answer. Raises the error of `of_all` when all fail."""

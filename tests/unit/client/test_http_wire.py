@@ -449,6 +449,45 @@ def test_a_command_goes_on_to_the_process_that_acts_when_another_one_stands_by()
         assert [len(each.front.commands) for each in (standby, primary)] == [1, 1]
 
 
+@pytest.mark.parametrize("is_gone", [False, True], ids=["it stands by", "it is gone"])
+@pytest.mark.parametrize("is_kept", [True, False], ids=["the next primary has it", "it was lost"])
+def test_a_transaction_goes_on_at_the_next_primary_or_is_aborted(
+    monkeypatch: pytest.MonkeyPatch, *, is_gone: bool, is_kept: bool
+) -> None:
+    def stand_by(txid: str) -> None:
+        raise errors.NotPrimary(f"m1 is a backup of m1 (ready); m1b is primary of {txid}")
+
+    with serving(FakeFront(threaded=True), FakeFront(threaded=True)) as (first, second):
+        first.front.put("t", b"k", b"v")
+        with brokerha.connect(f"{first.url},{second.url}", timeout=20) as db:
+            steps = [
+                lambda tx: tx.rollback(),
+                lambda tx: tx.ping(),
+                lambda tx: tx.get("t", "k"),
+                lambda tx: tx.flush(),
+                lambda tx: tx.commit(),
+            ]
+            begun = [db.transaction().begin() for _ in steps]
+            before, after = (first, second) if begun[0].txid in first.front.transactions.open else (second, first)
+            for transaction in begun[2:]:
+                transaction.put("t", "k", "w")
+            table = before.front.transactions
+            if not is_kept:
+                table.over = dict.fromkeys(table.open, ("aborted", 0, "its primary was lost"))
+                table.open = {}
+            after.front.transactions = table
+            if is_gone:
+                before.stop()
+            before.front.refusal = before.front.read_error = errors.NotPrimary("m1 is a backup of m1 (ready); m1b is primary")
+            monkeypatch.setattr(before.front, "outcome", stand_by)
+            for step, transaction in zip(steps, begun, strict=True):
+                if is_kept or step is steps[0]:
+                    step(transaction)
+                else:
+                    with pytest.raises(errors.Aborted):
+                        step(transaction)
+
+
 def test_a_node_that_does_not_answer_hides_no_transaction_of_the_others(monkeypatch) -> None:
     monkeypatch.setattr(http_wire, "SILENT_S", 0.2)
     with serving(FakeFront(threaded=True), FakeFront(threaded=True)) as (frozen, other):
