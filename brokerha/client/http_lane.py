@@ -25,7 +25,7 @@ from concurrent.futures import Future
 import msgpack
 
 from brokerha.client.http_connections import FAULTS, Connections, Exchange, NotConnected
-from brokerha.client.http_nodes import HttpNodes, error_of_answer, unreachable
+from brokerha.client.http_nodes import HttpNodes, error_of_answer, of_all, unreachable
 from brokerha.model.errors import (
     BrokerhaError,
     InvalidRequest,
@@ -62,7 +62,7 @@ _REPLY_BYTES = 64 * 1024 * 1024
 class _Write:
     """One write without a reply."""
 
-    __slots__ = ("body", "deadline_s", "future", "may_be_there", "problem", "refused_by", "terms", "txid")
+    __slots__ = ("body", "deadline_s", "future", "may_be_there", "problems", "refused_by", "terms", "txid")
 
     def __init__(self, txid: TxId, body: bytes, terms: dict[str, str], deadline_s: float) -> None:
         self.txid = txid
@@ -72,9 +72,15 @@ class _Write:
         self.future: Future[Reply] = Future()
         self.may_be_there = False
         """True when a node can have it although no reply came."""
-        self.problem: BrokerhaError | None = None
+        self.problems: dict[str, BrokerhaError] = {}
+        """The last problem with each node, the latest last."""
         self.refused_by: set[str] = set()
         """Nodes that refused writes."""
+
+    def note(self, url: str, problem: BrokerhaError) -> None:
+        """Note a problem with a node."""
+        self.problems.pop(url, None)
+        self.problems[url] = problem
 
 
 class HttpLane:
@@ -245,7 +251,7 @@ class HttpLane:
             self._nodes.on_served(url)
             return
         if again:
-            problem = again[0].problem or problem
+            problem = again[0].problems.get(url, problem)
         # In the original order of the batch, which must hold within it.
         repeated = {id(write) for write in (*unanswered, *again)}
         self._again(url, [write for write in batch if id(write) in repeated], problem)
@@ -288,7 +294,7 @@ class HttpLane:
         return True
 
     def _is_worth_again(self, url: str, write: _Write, error: BrokerhaError) -> bool:
-        write.problem = error
+        write.note(url, error)
         if isinstance(error, ReadOnly):
             write.refused_by.add(url)
             if len(write.refused_by) == len(self._nodes.urls):
@@ -319,20 +325,20 @@ class HttpLane:
             now = time.monotonic()
             is_closed = self._is_closed
             kept = [] if is_closed else [write for write in writes if write.deadline_s > now]
-            for write in kept:
-                write.problem = problem
+            for write in writes:
+                write.note(url, problem)
             self._waiting.extendleft(reversed(kept))
             self._not_before_s = now + pause_s
             self._changed.notify()
         for write in writes:
             if is_closed or write.deadline_s <= now:
-                write.problem = problem
                 self._give_up(write)
 
     # ---- ends of a write
 
     def _give_up(self, write: _Write) -> None:
-        self._refuse(write, write.problem or Unreachable("the connection was closed before it was sent"))
+        closed = Unreachable("the connection was closed before it was sent")
+        self._refuse(write, of_all(write.problems) if write.problems else closed)
 
     def _refuse(self, write: _Write, error: BrokerhaError) -> None:
         # A temporary refusal by one node says nothing about a write that another node can have taken in.

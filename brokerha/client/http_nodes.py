@@ -26,6 +26,8 @@ Must never: call a transaction unknown before every node that can know it was he
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import random
 import threading
@@ -210,13 +212,20 @@ def _is_address(url: str) -> bool:
 
 def error_of_answer(url: str, status: int, headers: Mapping[str, str], body: bytes) -> BrokerhaError | None:
     """Return the error of an HTTP answer; None for success."""
-    if status < 400:
+    if status < 300:
         return None
+    if status < 400:
+        moved = Unreachable(
+            f"{url} answers {status} and sends to {headers.get('location') or 'nowhere'}: give the address of the node itself"
+        )
+        moved.remedy = None
+        return moved
     text = body.decode("utf-8", "replace").strip()
     name = headers.get("brokerha-error", "")
     if name and headers.get("content-type", "").startswith("application/json"):
         # A client that asks for JSON gets errors as JSON too; people see only the sentence.
-        text = str(json.loads(body).get("text", text))
+        with contextlib.suppress(ValueError, AttributeError):
+            text = str(json.loads(body).get("text", text))
     if name:
         lsn = headers.get("brokerha-lsn", "0")
         return error_named(name, text, headers.get("brokerha-tx", ""), int(lsn) if lsn.isdecimal() else 0)
@@ -227,9 +236,20 @@ def error_of_answer(url: str, status: int, headers: Mapping[str, str], body: byt
     return Unreachable(f"{url} answers {status}, so it is no brokerha node, or one of another version: {text[:200]}")
 
 
+def strange(url: str, headers: Mapping[str, str], body: bytes) -> Unreachable:
+    """Return the caller's error for a successful answer that no node gives."""
+    what = f"{len(body)} bytes of {headers.get('content-type') or 'no content type'}" if body else "nothing"
+    return Unreachable(f"{url} answers with {what}, so it is no brokerha node, or a proxy answers in its place")
+
+
 def unreachable(url: str, error: Exception) -> Unreachable:
     """Return the caller's error for a failed exchange with a node."""
-    told = Unreachable(f"{url}: {str(error) or type(error).__name__}")
+    text = str(error).strip() or type(error).__name__
+    if isinstance(error, http.client.IncompleteRead):
+        text = "its answer was cut off"
+    elif isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
+        text = f"what answers there does not speak HTTP: {text[:100]!r}"
+    told = Unreachable(f"{url}: {text}")
     told.remedy = getattr(error, "remedy", "")
     return told
 
@@ -292,7 +312,7 @@ def _may_pass(error: BaseException) -> bool:
 
 def _one_round(urls: Sequence[str], ask: Callable[[str, float], T], deadline_s: float) -> tuple[str, T] | None:
     is_unknown = False
-    problem: BrokerhaError | None = None
+    problems: dict[str, BrokerhaError] = {}
     refused: BrokerhaError = Unreachable("no node was asked")
     for url in urls:
         now_s = time.monotonic()
@@ -301,11 +321,11 @@ def _one_round(urls: Sequence[str], ask: Callable[[str, float], T], deadline_s: 
         except NotFound:
             is_unknown = True
         except TimedOut as error:
-            problem = error
+            problems[url] = error
         except NotReady as error:
             refused = error
         except BrokerhaError as error:
-            problem = error
-    if problem is None and is_unknown:
+            problems[url] = error
+    if not problems and is_unknown:
         return None
-    raise problem or refused
+    raise of_all(problems) if problems else refused

@@ -11,13 +11,15 @@ gets 1/n of the remaining time, so that a node that hangs does not use all of it
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgpack
 
@@ -30,6 +32,7 @@ from brokerha.client.http_nodes import (
     ask_until_known,
     error_of_answer,
     of_all,
+    strange,
     unreachable,
 )
 from brokerha.client.http_requests import (
@@ -50,6 +53,7 @@ from brokerha.model.outside.levels import min_lsn_text
 from brokerha.model.requests import WAIT, Reply
 from brokerha.ports.front import ReadOutcome
 
+T = TypeVar("T")
 CONNECT_S = 3.0
 MARGIN_S = 1.0
 """Extra time that a request waits beyond the timeout that it gave the node."""
@@ -59,6 +63,8 @@ PARTING_S = 5.0
 CLOSED: Final = "the connection was closed by this program"
 ONLY_PAUSE_S = 0.2
 """Pause before the only node that can answer is asked again."""
+_STRANGE: Final = (ValueError, LookupError, TypeError, AttributeError, msgpack.UnpackException)
+"""Errors of decoding an answer that no node gives."""
 OWNERS_LIMIT = 10_000
 """Most transactions whose node is remembered."""
 
@@ -70,6 +76,46 @@ class HttpAnswer(NamedTuple):
     content: bytes
 
 
+def _json(answer: HttpAnswer) -> Any:
+    return json.loads(answer.content)
+
+
+def _packed(answer: HttpAnswer) -> Any:
+    return msgpack.unpackb(answer.content, strict_map_key=False)
+
+
+def _facts(answer: HttpAnswer) -> dict[str, Any]:
+    return answer_of(answer.content, answer.headers.get("content-type", ""))
+
+
+def _rows(answer: HttpAnswer) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(answer.content)["transactions"]
+    return rows
+
+
+def _begun(answer: HttpAnswer) -> tuple[TxId, dict[str, Any]]:
+    facts = _facts(answer)
+    return facts["txid"], facts
+
+
+def _outcome_of(kind: str, answer: HttpAnswer) -> ReadOutcome:
+    """Return the outcome of a read."""
+    body, content_type = answer.content, answer.headers.get("content-type", "").partition(";")[0]
+    if kind == "queue":
+        body = msgpack.packb(answer_of(body, content_type)["messages"])
+    if kind in COLUMNS:
+        body, content_type = column(body, COLUMNS[kind]), JSON
+    stale_ms = answer.headers.get("brokerha-stale-ms")
+    return ReadOutcome(
+        content_type,
+        # Each node sends it, and nothing else does: any bytes could be a value.
+        int(answer.headers["brokerha-lsn"]),
+        body,
+        answer.headers.get("brokerha-apart", ""),
+        None if stale_ms is None else int(stale_ms),
+    )
+
+
 def _is_answer(error: BrokerhaError) -> bool:
     """Tell whether an error is final for a question: another node would answer the same."""
     return not isinstance(error, Unreachable) and not may_pass(error) and type(error) is not TimedOut
@@ -78,6 +124,11 @@ def _is_answer(error: BrokerhaError) -> bool:
 def _is_refusal(error: BrokerhaError) -> bool:
     """Tell whether an error is final for a command: every refusal of a master, temporary or not, is raised at once."""
     return not isinstance(error, (Unreachable, NotPrimary))
+
+
+def _may_have_moved(error: BrokerhaError) -> bool:
+    """Tell whether another process can have the transactions of the node that was asked."""
+    return isinstance(error, (Unreachable, NotPrimary))
 
 
 def _is_lost(error: BrokerhaError) -> bool:
@@ -125,17 +176,14 @@ class HttpWire:
             return self._transactions(deadline_s)
         if what == "command":
             request = command_of(arguments["name"], arguments["arguments"])
-            return json.loads(self._exchange(request, deadline_s, _is_refusal).content)
+            return self._exchange(request, deadline_s, _json, _is_refusal)
         request = question_of(what, arguments)
         if what == "outcome" and (arguments["txid"] in self._owners or arguments.get("node")):
             return self._outcome(arguments["txid"], arguments.get("node", ""), request, deadline_s)
         try:
-            answer = self._exchange(request, deadline_s)
+            return self._exchange(request, deadline_s, _packed if request.headers["Accept"] == MSGPACK else _json)
         except NotFound:
             return None
-        if request.headers["Accept"] == MSGPACK:
-            return msgpack.unpackb(answer.content, strict_map_key=False)
-        return json.loads(answer.content)
 
     def close(self) -> None:
         """Wait a moment for open writes, then disconnect. Idempotent."""
@@ -152,77 +200,88 @@ class HttpWire:
             request.headers["Brokerha-Transaction"] = inside
         if min_lsn:
             request.headers["Brokerha-Min-Lsn"] = min_lsn_text(min_lsn)
-        answer = self._exchange(request, deadline_s, only=self._owners.get(inside, ""))
-        body, content_type = answer.content, answer.headers.get("content-type", "").partition(";")[0]
-        if kind == "queue":
-            body = msgpack.packb(answer_of(body, content_type)["messages"])
-        if kind in COLUMNS:
-            body, content_type = column(body, COLUMNS[kind]), JSON
-        stale_ms = answer.headers.get("brokerha-stale-ms")
-        return ReadOutcome(
-            content_type,
-            int(answer.headers.get("brokerha-lsn", "0")),
-            body,
-            answer.headers.get("brokerha-apart", ""),
-            None if stale_ms is None else int(stale_ms),
-        )
+        return self._inside(inside, "", request, deadline_s, partial(_outcome_of, kind), _is_answer)
 
     def _step(self, asked: dict[str, Any], deadline_s: float) -> dict[str, Any]:
         """Run one step of a transaction at its node; `_begin` remembers that node."""
         action, txid = asked["action"], asked["txid"]
         step = step_of(action, txid, asked["arguments"])
-        url = self._owners.get(txid) or self._urls_of.get(asked.get("node", ""), "")
         if action == "begin":
             return self._begin(step, deadline_s)
         # After a lost commit the caller asks for the outcome (client/transactions.py). Other steps are sent again.
         is_final = _is_lost if action == "commit" else _is_refusal
-        answer = self._exchange(step, deadline_s, is_final, only=url)
-        return answer_of(answer.content, answer.headers.get("content-type", ""))
+        return self._inside(txid, asked.get("node", ""), step, deadline_s, _facts, is_final)
+
+    def _inside(
+        self,
+        txid: TxId,
+        node: str,
+        request: Request,
+        deadline_s: float,
+        decode: Callable[[HttpAnswer], T],
+        is_final: Callable[[BrokerhaError], bool],
+    ) -> T:
+        """Ask the node that has a transaction; after a fail-over, the one that knows now what became of it."""
+        url = self._owners.get(txid) or self._urls_of.get(node, "")
+        if not url or len(self._nodes.urls) == 1 or is_final is _is_lost:
+            return self._exchange(request, deadline_s, decode, is_final, only=url)
+        question = question_of("outcome", {"txid": txid})
+        while True:
+            try:
+                return self._exchange(
+                    request, deadline_s, decode, lambda error: is_final(error) or _may_have_moved(error), only=url
+                )
+            except (Unreachable, NotPrimary):
+                if time.monotonic() + ONLY_PAUSE_S >= deadline_s or self._closing.wait(ONLY_PAUSE_S):
+                    raise
+                with contextlib.suppress(BrokerhaError):
+                    url = (self._located(txid, url, question, deadline_s) or (url,))[0]
 
     def _begin(self, step: Request, deadline_s: float) -> dict[str, Any]:
-        """Begin at the first node that accepts. Raises the error of the last one."""
-        problem: BrokerhaError = Unreachable("no node was asked")
+        """Begin at the first node that accepts. Raises the error of `of_all`."""
+        problems: dict[str, BrokerhaError] = {}
         for _ in self._nodes.urls:
             url = self._nodes.current
             try:
-                answer = self._exchange(step, deadline_s, _is_lost, only=url)
+                txid, done = self._exchange(step, deadline_s, _begun, _is_lost, only=url)
             except (Unreachable, NotReady) as error:
-                problem = error
+                problems[url] = error
                 self._nodes.on_failed(url)
                 continue
-            done = answer_of(answer.content, answer.headers.get("content-type", ""))
-            self._owners[done["txid"]] = url
+            self._owners[txid] = url
             self._urls_of[str(done.get("node", ""))] = url
             while len(self._owners) > OWNERS_LIMIT:
                 self._owners.pop(next(iter(self._owners)))
             return done
-        raise problem
+        raise of_all(problems)
 
     def _outcome(self, txid: TxId, node: str, request: Request, deadline_s: float) -> Any:
-        """Ask the transaction's node, then the others, which can speak for its master now; None when all nodes say unknown."""
+        """Return what became of a transaction; None when all nodes say unknown."""
+        found = self._located(txid, self._owners.get(txid) or self._urls_of.get(node) or self._nodes.current, request, deadline_s)
+        return found and found[1]
 
-        def ask(url: str, until_s: float) -> HttpAnswer:
-            return self._exchange(request, until_s, _is_lost, only=url)
+    def _located(self, txid: TxId, first: str, request: Request, deadline_s: float) -> tuple[str, Any] | None:
+        """Ask the transaction's node, then the others, which can speak for its master now; return who knows, and the answer."""
 
-        first = self._owners.get(txid) or self._urls_of.get(node) or self._nodes.current
+        def ask(url: str, until_s: float) -> Any:
+            return self._exchange(request, until_s, _json, _is_lost, only=url)
+
         found = ask_until_known(list(dict.fromkeys((first, *self._nodes.urls))), ask, deadline_s, self._closing)
-        if found is None:
-            return None
-        if txid in self._owners:
+        if found is not None and txid in self._owners:
             self._owners[txid] = found[0]
-        return json.loads(found[1].content)
+        return found
 
     def _transactions(self, deadline_s: float) -> list[dict[str, Any]]:
         """Return the transactions of all nodes that answer. Raises the error of `of_all` when all fail."""
         if len(self._nodes.urls) > 1:
             deadline_s = min(deadline_s, time.monotonic() + SILENT_S)
 
-        def ask(url: str) -> HttpAnswer:
-            return self._exchange(Request("GET", "/tx", {"Accept": JSON}), deadline_s, _is_lost, only=url)
+        def ask(url: str) -> list[dict[str, Any]]:
+            return self._exchange(Request("GET", "/tx", {"Accept": JSON}), deadline_s, _rows, _is_lost, only=url)
 
         rows: dict[str, dict[str, Any]] = {}
         for url, answer in ask_everywhere(self._nodes.urls, ask).items():
-            for row in json.loads(answer.content)["transactions"]:
+            for row in answer:
                 rows[row["txid"]] = row
                 if row["txid"] in self._owners:
                     self._owners[row["txid"]] = url
@@ -233,12 +292,13 @@ class HttpWire:
         self,
         request: Request,
         deadline_s: float,
+        decode: Callable[[HttpAnswer], T],
         is_final: Callable[[BrokerhaError], bool] = _is_answer,
         only: str = "",
-    ) -> HttpAnswer:
+    ) -> T:
         """Ask one node after the other until one serves or the time is over; ``is_final`` tells which errors end the search.
 
-        ``only`` names the single node that can answer.
+        An answer that ``decode`` cannot read is of something that is no node. ``only`` names the single node that can answer.
         """
         if self._closing.is_set():
             raise Unreachable(CLOSED)
@@ -250,8 +310,13 @@ class HttpWire:
             share_s = max(0.001, remaining_s) / max(1, 1 if only else len(self._nodes.urls) - asked)
             problem = self._attempt(url, request, share_s)
             if isinstance(problem, HttpAnswer):
-                self._nodes.on_served(url)
-                return problem
+                try:
+                    done = decode(problem)
+                except _STRANGE:
+                    problem = strange(url, problem.headers, problem.content)
+                else:
+                    self._nodes.on_served(url)
+                    return done
             if is_final(problem):
                 raise problem
             asked += 1

@@ -227,7 +227,7 @@ def _lines(source: Any) -> Iterator[tuple[int, str]]:
         if len(line) > STATEMENT_LIMIT_BYTES:
             raise InvalidRequest(f"line {number} is longer than {STATEMENT_LIMIT_BYTES} bytes")
         try:
-            text = line if isinstance(line, str) else line.decode()
+            text = (line if isinstance(line, str) else line.decode()).removeprefix("\ufeff")
         except UnicodeDecodeError as error:
             raise InvalidRequest(f"line {number} is not UTF-8 (at byte {error.start})") from None
         if is_statement(text):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from brokerha.model.errors import BrokerhaError, Conflict, OutcomeUnknown, Rejected, aborted, error_named
+from brokerha.model.errors import BrokerhaError, Conflict, OutcomeUnknown, Rejected, error_named
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.requests import REFUSED, REJECTED_STATUS, UNKNOWN, Reply
 
@@ -28,13 +28,13 @@ def written(reply: Reply) -> Written:
 
 def is_conflict(reply: Reply) -> bool:
     """Tell whether the write was rejected because another write broke its expectation."""
-    return reply.status == REJECTED_STATUS and isinstance(aborted(reply.reason), Conflict)
+    return reply.status == REJECTED_STATUS and reply.error == Conflict.__name__
 
 
 def error_of_reply(reply: Reply) -> BrokerhaError | None:
     """Return the error of a reply; None when the write reached its level."""
     if reply.status == REJECTED_STATUS:
-        return Rejected(reply.reason, reply.txid, reply.lsn)
+        return Rejected(reply.reason, reply.txid, reply.lsn, is_conflict=is_conflict(reply))
     if reply.status == UNKNOWN:
         return OutcomeUnknown(reply.txid, f"outcome unknown of transaction {reply.txid}: {reply.reason or 'ask again'}")
     if reply.status == REFUSED:

@@ -28,8 +28,9 @@ from brokerha.ports.front import Front
 _SPARQL = (
     "query update queryLn baseURI infer timeout limit offset distinct default-graph-uri named-graph-uri "
     "using-graph-uri using-named-graph-uri insert-graph-uri remove-graph-uri $* "
-    # SPARQLWrapper and clients of RDF4J send these in addition to the header Accept, which counts.
-    "format output results Accept"
+    "Accept "
+    # SPARQLWrapper sends these in addition to the header Accept, which counts.
+    "format output results"
 )
 _READ_IN = "context baseURI preserveNodeId"
 _PATTERN = "subj pred obj context infer Accept"
@@ -39,7 +40,7 @@ _ACT = f"{_READ_IN} subj pred obj {_SPARQL}"
 def _verbs(of: graphs.Graphs, names: str) -> Ways:
     documents = f"{names} baseURI preserveNodeId" if names else ""
     return {
-        "GET": (READ, of.get, names),
+        "GET": (READ, of.get, f"{names} Accept"),
         "PUT": (WRITE, of.put, documents),
         "POST": (WRITE, of.post, documents),
         "DELETE": (WRITE, of.delete, names),
@@ -73,18 +74,18 @@ PATHS: dict[str, Ways] = {
         "DELETE": (ADMIN, repositories.delete),
     },
     "/repositories/{id}/size": {"GET": (READ, repositories.size, "context infer")},
-    "/repositories/{id}/contexts": {"GET": (READ, repositories.contexts)},
+    "/repositories/{id}/contexts": {"GET": (READ, repositories.contexts, "Accept")},
     "/repositories/{id}/config": {
-        "GET": (READ, repositories.get_config),
+        "GET": (READ, repositories.get_config, "Accept"),
         "POST": (ADMIN, repositories.put_config),
         "PUT": (ADMIN, repositories.put_config),
     },
     "/repositories/{id}/gsp": _verbs(graphs.W3C, "graph default"),
     "/repositories/{id}/gsp/{graph:path}": _verbs(graphs.W3C, ""),
-    "/repositories/{id}/rdf-graphs": {"GET": (READ, repositories.contexts)},
+    "/repositories/{id}/rdf-graphs": {"GET": (READ, repositories.contexts, "Accept")},
     "/repositories/{id}/rdf-graphs/service": _verbs(graphs.RDF4J, "graph default"),
     "/repositories/{id}/rdf-graphs/{graph:path}": _verbs(graphs.RDF4J, ""),
-    "/repositories/{id}/namespaces": {"GET": (READ, namespaces.listed), "DELETE": (WRITE, namespaces.clear)},
+    "/repositories/{id}/namespaces": {"GET": (READ, namespaces.listed, "Accept"), "DELETE": (WRITE, namespaces.clear)},
     "/repositories/{id}/namespaces/{prefix:path}": {
         "GET": (READ, namespaces.get),
         "PUT": (WRITE, namespaces.put),
@@ -101,7 +102,7 @@ PATHS: dict[str, Ways] = {
         "POST": (WRITE, rdf4j_transactions.act, _ACT),
         "GET": (READ, rdf4j_transactions.act, _ACT),
     },
-    "/repositories": {"GET": (READ, repositories.listed)},
+    "/repositories": {"GET": (READ, repositories.listed, "Accept")},
     "/protocol": {"GET": (READ, repositories.protocol)},
     "/tx/batch": {"POST": (WRITE, transactions.post_batch)},
     "/tx": {"POST": (WRITE, transactions.post), "GET": (READ, open_transactions.listed)},

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from xml.parsers import expat
@@ -184,6 +185,7 @@ def quads_of(body: bytes, media_type: str, base_iri: str | None = None) -> Itera
     Raises InvalidRequest (not UTF-8, nested too deep, growing entities), SyntaxError and ValueError (cut off, bad syntax), also
     while quads are taken.
     """
+    body = body.removeprefix(BOM_UTF8)
     text, syntax = utf8(body, "the body"), FORMATS[media_type]
     if syntax in _OF_LINES:
         refuse_deep_quads(text)
@@ -208,11 +210,14 @@ class Watched:
         self._source = source
         self._xml = XmlScan() if syntax == RdfFormat.RDF_XML else None
         self._nesting = Nesting()
+        self._is_begin = True
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes."""
         data = self._source.read(size)
         piece: bytes = data.encode() if isinstance(data, str) else data
+        if self._is_begin:
+            self._is_begin, piece = False, piece.removeprefix(BOM_UTF8)
         if self._xml is not None:
             self._xml.feed(piece)
             if not piece:

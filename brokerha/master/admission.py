@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from brokerha.model.errors import rejection_name
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import REJECTED, ResultRow
 from brokerha.model.outside.authors import is_same_work
@@ -171,7 +172,8 @@ class Waiters:
         del self._open[waiting.ticket]
         error = ""
         if status == REJECTED_STATUS:
-            error, reason = "Rejected", waiting.rejection or ""
+            reason = waiting.rejection or ""
+            error = rejection_name(reason)
         elif status == REFUSED:
             error, reason = "KeyReused", f"another transaction with the id {waiting.txid} came first: use a new key"
         elif status == UNKNOWN:

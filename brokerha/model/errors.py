@@ -109,10 +109,12 @@ class Rejected(BrokerhaError):
     `txid` and `lsn` name it; the text is the reason that the executing worker gave.
     """
 
-    def __init__(self, reason: str, txid: str = "", lsn: int = 0) -> None:
+    def __init__(self, reason: str, txid: str = "", lsn: int = 0, *, is_conflict: bool = False) -> None:
         super().__init__(reason)
         self.txid = txid
         self.lsn = lsn
+        self.is_conflict = is_conflict
+        """Whether an expectation failed: read again, and write again."""
 
 
 class Aborted(BrokerhaError):
@@ -125,6 +127,11 @@ class Conflict(Aborted):
 
 CONFLICT = "conflict: "
 """Prefix of the reason for a failed expectation: the log keeps reasons as text."""
+
+
+def rejection_name(reason: str) -> str:
+    """Return ``Conflict`` for a rejection because of a failed expectation, else ``Rejected``."""
+    return Conflict.__name__ if reason.startswith(CONFLICT) else Rejected.__name__
 
 
 TOO_MUCH = "too much: "

@@ -33,7 +33,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from brokerha.model.ids import NodeId
+from brokerha.model.ids import NodeId, is_node_id
 
 SYNC_EXCHANGE = "brokerha.sync"
 DATA_EXCHANGE = "brokerha.data"
@@ -216,6 +216,17 @@ def any_writes_queue() -> str:
 def any_reads_queue() -> str:
     """Return the name of the queue of reads for any master."""
     return "brokerha.reads.any"
+
+
+def is_queue_of_apps(name: str) -> bool:
+    """Tell whether apps publish to this queue.
+
+    >>> is_queue_of_apps("brokerha.m1.writes"), is_queue_of_apps("brokerha.m1.sync")
+    (True, False)
+    """
+    node = name.removeprefix("brokerha.").rpartition(".")[0]
+    named = {writes_queue(node), reads_queue(node)} if is_node_id(node) else set()
+    return name in {any_writes_queue(), any_reads_queue(), *named}
 
 
 def rejected_queue() -> str:

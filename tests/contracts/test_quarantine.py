@@ -106,6 +106,16 @@ def test_one_that_is_tried_again_comes_to_the_node_as_it_was_and_is_gone_here(si
     assert [each.body for each in look(site)] == [b"body-0", b"body-2"]
 
 
+@pytest.mark.parametrize("queue", ["brokerha.writes.any", "brokerha.m1.writes", "brokerha.reads.any"])
+def test_one_that_came_by_the_name_of_a_queue_goes_back_there(site: Site, queue: str) -> None:
+    site.reject(b"body", "full", exchange="", key=queue)
+    look(site, lambda quarantine, message: quarantine.retry(message))
+    (message,) = take(site.master, 1)
+    assert isinstance(message, ClientMessage)
+    assert (message.body, message.exchange, message.routing_key) == (b"body", "", queue)
+    wait_until(lambda: site.waiting() == 0, "nothing is left")
+
+
 def test_one_that_is_dropped_is_gone_and_no_other(site: Site) -> None:
     for number in range(3):
         site.reject(b"body-%d" % number, "wrong", message_id=f"order-{number}")

@@ -66,7 +66,7 @@ NAMED = (
     ("docs/amqp.md", f"`brokerha.rejected` keeps {mib(topology.REJECTED_QUEUE_BYTES)}"),
     ("docs/transactions.md", f"At most {operations.OPERATIONS_LIMIT:,} operations and {mib(operations.BODY_LIMIT_BYTES)} (else"),
     ("docs/transactions.md", f"At most {mib(staging.SIZE_LIMIT_BYTES)} and {staging.ITEMS_LIMIT:,} quads, keys and messages; {staging.COUNT_LIMIT} of them in a cluster"),
-    ("docs/http.md", f"whose `Content-Length` is above {mib(operations.BODY_LIMIT_BYTES)}, up to {mib(staging.SIZE_LIMIT_BYTES)}"),
+    ("docs/http.md", f"a body above {mib(operations.BODY_LIMIT_BYTES)}, up to {mib(staging.SIZE_LIMIT_BYTES)}"),
     ("docs/transactions.md", f"What it changes is {mib(operations.EFFECT_LIMIT_BYTES)} at most"),
     ("docs/transactions.md", f"a range of keys, up to `limit` {observing.RANGE_ROWS:,}"),
     ("docs/transactions.md", f"At most {read_set.READS_LIMIT:,} such findings and {mib(together.RESULT_LIMIT_BYTES)} in one answer."),

@@ -103,6 +103,26 @@ def test_a_prepared_transaction_keeps_its_locks_over_a_fail_over_and_a_rollback_
         site.await_clean(in_use=True)
 
 
+def test_a_connection_over_http_follows_its_transactions_to_the_next_primary(site: TxSite):
+    with site.client(*PROCESSES) as db:
+        is_open = db.transaction().begin()
+        is_open.put("followed", "k", "v")
+        is_open.flush()
+        is_prepared = db.xid(1, "followed", "")
+        db.tpc_begin(is_prepared)
+        db.put("followed", "k", "w")
+        db.tpc_prepare()
+        primary = site.await_primary()
+        site.kill(primary)
+        site.await_primary()
+        db.tpc_rollback()
+        with pytest.raises(Aborted):
+            is_open.ping()
+        site.start(primary)
+        assert db.get("followed", "k") is None
+        site.await_clean(in_use=True)
+
+
 def test_a_backup_that_was_started_again_while_a_transaction_is_open_takes_part_in_it(site: TxSite):
     primary = site.await_primary()
     late, other = (node for node in PROCESSES if node != primary)

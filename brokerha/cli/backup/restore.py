@@ -25,7 +25,7 @@ from brokerha.cli.common.options import FormatOption
 from brokerha.cli.common.output import Format, columns
 from brokerha.cli.common.terminal import MEGABYTE, progress
 from brokerha.model.control import Check
-from brokerha.model.errors import Conflict, InvalidRequest, NotReady, Rejected, TooLarge, aborted
+from brokerha.model.errors import InvalidRequest, NotReady, Rejected, TooLarge
 from brokerha.model.fingerprints import differs, text_of
 from brokerha.model.ids import Lsn, is_node_id
 from brokerha.model.operations import LoggedRow, Operation, pack_operations
@@ -180,7 +180,7 @@ class OnlineRestore:
             try:
                 written = self._client.write([expected, *operations], ack="applied")
             except Rejected as error:
-                if not isinstance(aborted(str(error)), Conflict):
+                if not error.is_conflict:
                     raise
                 exits.say(f"somebody wrote after LSN {self._read_lsn:,}: reading on")
                 continue

@@ -7,6 +7,7 @@ import gzip
 import lzma
 import sys
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +34,8 @@ def read_text(argument: str | None, file: Path | None, what: str) -> str:
 
 
 def as_text(content: bytes, what: str) -> str:
-    """Decode UTF-8. Raises InvalidRequest for other bytes."""
+    """Decode UTF-8, with or without a byte order mark. Raises InvalidRequest for other bytes."""
+    content = content.removeprefix(BOM_UTF8)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

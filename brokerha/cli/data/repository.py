@@ -53,7 +53,7 @@ def add(cluster: Cluster, repository: IdArgument) -> None:
     try:
         print(placed(cluster.client.create_repository(repository)).text)
     except Rejected as error:
-        if not str(error).endswith("exists already"):
+        if repository not in cluster.client.repositories(min_lsn=error.lsn):
             raise
         print(f"repository {repository} is there already")
 

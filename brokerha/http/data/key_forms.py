@@ -22,6 +22,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from codecs import BOM_UTF8
 from typing import Any
 
 import msgpack
@@ -93,8 +94,8 @@ def bytes_of_json(value: Any, what: str) -> bytes:
 
 
 def json_of(body: bytes, items_limit: int = ITEMS_LIMIT) -> Any:
-    """Parse a JSON body. Raises InvalidRequest, TooLarge."""
-    return parse_foreign_json(utf8(body, "the body"), items_limit)
+    """Parse a JSON body; RFC 8259 lets readers ignore a byte order mark. Raises InvalidRequest, TooLarge."""
+    return parse_foreign_json(utf8(body.removeprefix(BOM_UTF8), "the body"), items_limit)
 
 
 def msgpack_of(body: bytes) -> Any:

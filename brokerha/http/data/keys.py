@@ -15,7 +15,7 @@ from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, begin_write, done, read, result, write
 from brokerha.http.guard.rights import demand_operations, only_readable
-from brokerha.model.errors import CONFLICT, InvalidRequest, Rejected
+from brokerha.model.errors import InvalidRequest, Rejected
 from brokerha.model.etags import etag_of, is_etag
 from brokerha.model.ids import TxId
 from brokerha.model.operation_checks import TABLE
@@ -105,17 +105,12 @@ async def post_group(call: Call) -> Answer:
     return await _write(call, operations, txid)
 
 
-def is_failed_condition(error: Rejected) -> bool:
-    """Tell whether a transaction was rejected because a key did not have the expected ETag."""
-    return str(error).startswith(CONFLICT)
-
-
 async def _write(call: Call, operations: list[Operation], txid: TxId) -> Answer:
     await demand_operations(call, operations)
     try:
         return done(await write(call, operations, txid))
     except Rejected as error:
-        if is_failed_condition(error):
+        if error.is_conflict:
             call.error_status = 412
         raise
 

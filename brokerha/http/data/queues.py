@@ -45,7 +45,7 @@ async def post(call: Call) -> Answer:
     """Publish one message."""
     txid = begin_write(call)
     queue, content_type = call.path_text("name"), call.header(b"content-type") or OCTETS
-    if is_long(call):
+    if await is_long(call):
         check_operations([("publish", queue, content_type, b"")])
         reply = await _publish_long(call, queue, content_type, txid)
     else:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
@@ -52,7 +53,7 @@ async def post(call: Call) -> Answer:
     media_type = call.body_type("", MSGPACK, JSON, what="operations")
     txid = begin_write(call)
     body = await call.body()
-    if media_type != MSGPACK and not body.lstrip().startswith(b"["):
+    if media_type != MSGPACK and not body.removeprefix(BOM_UTF8).lstrip().startswith(b"["):
         return await open_transactions.begin(call, body)
     call.body_type(MSGPACK, JSON, what="operations")
     # msgpack is passed on unchanged: the node decodes and checks it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -45,6 +45,7 @@ class Call:
 
     __slots__ = (
         "_headers",
+        "_kept",
         "_parameters",
         "_receive",
         "door",
@@ -83,6 +84,8 @@ class Call:
         self.whole_body: bytes | None = None
         """The body, once it was read."""
         self._receive = receive
+        self._kept: deque[Any] = deque()
+        """What `is_longer` received, for `pieces`."""
         self._headers: dict[bytes, bytes] | None = None
         self._parameters: Parameters | None = None
 
@@ -125,12 +128,12 @@ class Call:
         return headers_of(self.scope, wanted)
 
     def accept(self) -> str:
-        """Return all Accept headers as one."""
-        return self.headers(b"accept")
+        """Return the parameter ``Accept``, which has precedence as in RDF4J, or all Accept headers as one."""
+        return self.parameters().one("Accept") or self.headers(b"accept")
 
     def wants_json(self) -> bool:
         """Tell whether the caller wants errors in JSON."""
-        return wants_json(self.accept())
+        return wants_json(self.headers(b"accept"))
 
     def media_type(self) -> str:
         """Return the content type of the body, in lower case and without parameters. Raises UnsupportedType for another charset."""
@@ -240,6 +243,18 @@ class Call:
         self.whole_body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         return self.whole_body
 
+    async def is_longer(self, size_bytes: int) -> bool:
+        """Tell whether the body is longer than this. If its length is not announced (chunked), that much is read and kept. Raises as `body`."""
+        if (announced := self.header(b"content-length")).isdecimal():
+            return int(announced) > size_bytes
+        kept, is_whole = 0, False
+        while kept <= size_bytes and not is_whole:
+            message = await self._next_message()
+            kept, is_whole = kept + len(message.get("body", b"")), not message.get("more_body", False)
+            self._hold(kept)
+            self._kept.append(message)
+        return kept > size_bytes
+
     async def pieces(self, limit_bytes: int) -> AsyncIterator[bytes]:
         """Yield the decoded body as it comes, up to a limit: a slow consumer slows the sender down. Raises as `body`."""
         try:
@@ -275,6 +290,8 @@ class Call:
             inflater.finish()
 
     async def _next_message(self) -> Any:
+        if self._kept:
+            return self._kept.popleft()
         stall_s = self.door.limits.body_stall_s
         try:
             async with asyncio.timeout(stall_s):

@@ -212,10 +212,9 @@ def age_of(outcome: ReadOutcome) -> dict[str, str | int]:
 # ---- in parts
 
 
-def is_long(call: Call) -> bool:
-    """Tell whether the announced body is longer than a transaction."""
-    announced = call.header(b"content-length")
-    return announced.isdecimal() and int(announced) > BODY_LIMIT_BYTES
+async def is_long(call: Call) -> bool:
+    """Tell whether the body is longer than a transaction."""
+    return await call.is_longer(BODY_LIMIT_BYTES)
 
 
 class Parts:

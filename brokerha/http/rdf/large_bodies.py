@@ -26,9 +26,9 @@ from brokerha.model.reserved.staging import PART_BYTES, SIZE_LIMIT_BYTES
 _TRIG: Final = "application/trig"
 
 
-def is_large(call: Call, media_type: str) -> bool:
+async def is_large(call: Call, media_type: str) -> bool:
     """Tell whether a body is longer than a transaction, and can be cut into lines."""
-    return rdf_bodies.is_of_lines(media_type) and is_long(call)
+    return rdf_bodies.is_of_lines(media_type) and await is_long(call)
 
 
 async def add(

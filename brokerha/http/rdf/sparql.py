@@ -142,7 +142,7 @@ async def query(call: Call, text: str, parameters: Parameters) -> Answer:
         text = await call.door.parsed(is_plain_request(text), sliced, text, limit, offset, distinct=distinct)
     arguments = {
         "query": text,
-        "accept": call.accept(),
+        "accept": parameters.one("Accept") or call.accept(),
         "default-graph-uri": parameters.all("default-graph-uri"),
         "named-graph-uri": parameters.all("named-graph-uri"),
     }
@@ -200,7 +200,7 @@ async def update_of_body(call: Call) -> Answer:
     txid = begin_write(call)
     if call.parameters().one("update") is not None:
         raise InvalidRequest("the update is given twice, in the URL and in the body: give it once")
-    if is_long(call):
+    if await is_long(call):
         return done(await _insert(call, txid))
     text = await call.text()
     return await _update(call, await update_text(call, text, call.parameters()), txid, call.parameters())

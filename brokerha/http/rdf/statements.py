@@ -53,7 +53,7 @@ async def post(call: Call) -> Answer:
             raise InvalidRequest("the parameter 'update' is missing")
         return await sparql.update_of_form(call, form)
     txid, contexts = begin_write(call), contexts_of(call.parameters().all("context"))
-    if large_bodies.is_large(call, media_type):
+    if await large_bodies.is_large(call, media_type):
         return done(await large_bodies.add(call, call.path_text("id"), media_type, contexts, txid))
     nquads = await _nquads(call, media_type, contexts, txid)
     return await _write(call, [("add", call.path_text("id"), nquads)], txid)
@@ -64,7 +64,7 @@ async def put(call: Call) -> Answer:
     txid = begin_write(call)
     contexts = contexts_of(call.parameters().all("context"))
     repository, media_type = call.path_text("id"), call.media_type()
-    if not contexts and large_bodies.is_large(call, media_type):
+    if not contexts and await large_bodies.is_large(call, media_type):
         return done(await large_bodies.add(call, repository, media_type, contexts, txid, is_cleared=True))
     cleared = clearing(repository, contexts)
     nquads = await _nquads(call, media_type, contexts, txid)

@@ -514,7 +514,7 @@ def single_operations(message: ClientMessage) -> bytes | list[Operation]:
         )
         raise UnsupportedType(text)
     try:
-        text = message.body.decode("utf-8")
+        text = message.body.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         reason = f"the body is not UTF-8: byte {error.start}"
         raise InvalidRequest(reason) from None

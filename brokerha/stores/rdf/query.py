@@ -156,6 +156,17 @@ def matching(store: Store, pattern: Pattern) -> Iterator[Quad]:
     return readable(quad for quad in chain.from_iterable(opened) if quad.graph_name != SYSTEM_GRAPH)
 
 
+def size(store: Store, graphs: Sequence[Graph]) -> int:
+    """Return the number of quads in these graphs, at one moment. Raises StoreError."""
+    default: list[Graph] = [graph for graph in graphs if isinstance(graph, DefaultGraph)]
+    named = [graph for graph in graphs if not isinstance(graph, DefaultGraph) and graph != SYSTEM_GRAPH]
+    text = "SELECT (COUNT(*) AS ?n) { { ?s ?p ?o } UNION { GRAPH ?g { ?s ?p ?o } } }"
+    with engine_errors(CANNOT_READ):
+        # The engine counts twenty times as fast as Python takes quads.
+        rows: Any = store.query(text, default_graph=default, named_graphs=named)
+        return int(next(rows)[0].value)
+
+
 def readable(items: Iterator[Item]) -> Iterator[Item]:
     """Yield the same items of the engine. Raises StoreDamaged, StoreError when it cannot read one."""
     with engine_errors(CANNOT_READ):

@@ -30,7 +30,8 @@ _GRAPH_FORMS: Final = frozenset({"CONSTRUCT", "DESCRIBE"})
 
 
 def with_base(text: str, base: str) -> str:
-    """Return the text with absolute IRIs, unless it has its own BASE. Raises InvalidRequest."""
+    """Return the text with absolute IRIs, unless it has its own BASE, and without a byte order mark. Raises InvalidRequest."""
+    text = text.removeprefix("\ufeff")
     if _RELATIVE.search(text) is None:
         return text
     tokens = tokenize(text)

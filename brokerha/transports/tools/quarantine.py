@@ -29,9 +29,11 @@ from brokerha.transports.rabbitmq.properties import Message
 from brokerha.transports.rabbitmq.rejecting import EXCHANGE_HEADER, HEADER_PREFIX, KEY_HEADER, NODE_HEADER, SEEN_HEADER
 from brokerha.transports.topology import (
     ANY_MASTER,
+    DEFAULT_EXCHANGE,
     READS_EXCHANGE,
     REASON_HEADER,
     WRITES_EXCHANGE,
+    is_queue_of_apps,
     rejected_queue,
 )
 
@@ -62,8 +64,8 @@ class Quarantined:
 
     @property
     def is_of_app(self) -> bool:
-        """Whether an app published it; otherwise it is between nodes."""
-        return self.exchange in _OF_APPS
+        """Whether an app published it, to an exchange or by the name of a queue; otherwise it is between nodes."""
+        return self.exchange in _OF_APPS or (self.exchange == DEFAULT_EXCHANGE and is_queue_of_apps(self.key))
 
 
 class Quarantine:
@@ -131,13 +133,15 @@ class Quarantine:
                 content, message.exchange, message.key or ANY_MASTER, mandatory=True, timeout=_CONFIRM_S
             )
         except MessageNacked:
-            raise InvalidRequest(f"{message.id} cannot be retried now: the queue of {message.exchange} is full") from None
+            raise InvalidRequest(
+                f"{message.id} cannot be retried now: the queue of {message.exchange or message.key} is full"
+            ) from None
         except (AMQPError, OSError) as error:
             raise no_broker(explain(error, self._address)) from None
         if self._returned:
             self._returned.clear()
             raise InvalidRequest(
-                f"{message.id} cannot be retried: no queue takes {message.key!r} of {message.exchange}; start the node, or drop it"
+                f"{message.id} cannot be retried: no queue takes {message.key!r} of {message.exchange or 'the default exchange'}; start the node, or drop it"
             )
 
     def _on_return(self, _problem: Exception, _exchange: str, key: str, _message: Any) -> None:

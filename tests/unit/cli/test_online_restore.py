@@ -40,7 +40,8 @@ class Fake:
         if self.writes_between:
             self.writes_between -= 1
             self.last += 1
-            raise Rejected(self.reason or "conflict: expected fingerprint", "r", self.last)
+            reason = self.reason or "conflict: expected fingerprint"
+            raise Rejected(reason, "r", self.last, is_conflict=not self.reason)
         self.last += 1
         return Written("r", self.last, ack)
 

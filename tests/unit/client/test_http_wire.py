@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import socket
+import socketserver
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgpack
@@ -22,6 +25,7 @@ from tests.unit.http.asking import request_of
 from tests.unit.http.fake_front import FakeFront
 
 PUT = pack_operations([("put", "t", b"k", b"v")])
+HTML = b"<html><body>Welcome</body></html>"
 
 
 @pytest.fixture
@@ -164,13 +168,24 @@ def test_nobody_there_is_unreachable_and_never_unknown(nobody: str) -> None:
             db.status()
 
 
-def test_where_no_node_is_reached_each_is_named(nobody: str) -> None:
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda db: db.status(),
+        lambda db: db.open_transactions(),
+        lambda db: db.get("t", "k"),
+        lambda db: db.put("t", "k", "v"),
+        lambda db: db.transaction().__enter__(),
+        lambda db: db.ask("outcome", {"txid": "t", "node": "m1"}),
+    ],
+    ids=["status", "open_transactions", "get", "put", "transaction", "outcome"],
+)
+def test_where_no_node_is_reached_each_is_named(nobody: str, ask: Callable[[brokerha.Client], object]) -> None:
     other = nobody.replace("127.0.0.1", "127.0.0.2")
     with brokerha.connect(f"{nobody},{other}", timeout=1) as db:
-        for ask in (db.status, db.open_transactions, lambda: db.get("t", "k")):
-            with pytest.raises(errors.Unreachable, match="refused") as raised:
-                ask()
-            assert all(f"{url}: " in str(raised.value) for url in (nobody, other))
+        with pytest.raises(errors.Unreachable, match="refused") as raised:
+            ask(db)
+        assert all(f"{url}: " in str(raised.value) for url in (nobody, other))
 
 
 def test_a_write_that_may_have_arrived_is_never_unreachable(served: Served) -> None:
@@ -325,6 +340,61 @@ def test_an_answer_of_something_else_is_told_from_one_of_brokerha() -> None:
     assert isinstance(newer, errors.NotReady)
 
 
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """The address of something that gives each request this answer, and ends the connection."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            length = 0
+            while (line := self.rfile.readline()) not in {b"\r\n", b""}:
+                length = int(line.split()[1]) if line.lower().startswith(b"content-length:") else length
+            self.rfile.read(length)
+            self.wfile.write(answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def answer_of(status: str, media_type: str, body: bytes, *more: str, length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    head = (f"HTTP/1.1 {status}", f"Content-Type: {media_type}", f"Content-Length: {size}", "Connection: close", *more, "", "")
+    return "\r\n".join(head).encode() + body
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (answer_of("302 Found", "text/html", HTML, "Location: /login"), "answers 302 and sends to /login: give the address"),
+        (answer_of("502 Bad Gateway", "text/html", HTML), "answers 502: the node behind it is not there"),
+        (answer_of("200 OK", "text/html", HTML), "no brokerha node|no replies"),
+        (answer_of("200 OK", "application/json", b""), "answers with nothing, so it is no brokerha node|no replies"),
+        (answer_of("200 OK", "application/json", b'{"a":'), "no brokerha node|no replies"),
+        (answer_of("200 OK", "application/json", b"{", length=9), "its answer was cut off"),
+        (answer_of("503 Busy", "application/json", b'{"te', "Brokerha-Error: NotReady"), '{"te'),
+        (b"220 mail\r\n", "does not speak HTTP: '220 mail'"),
+    ],
+)
+def test_an_answer_that_no_node_gives_is_told_in_one_sentence(answer: bytes, words: str) -> None:
+    with answering(answer) as url:
+        for ask in (
+            lambda db: db.status(),
+            lambda db: db.get("t", "k"),
+            lambda db: list(db.range("t")),
+            lambda db: db.size("main"),
+            lambda db: db.repositories(),
+            lambda db: db.logged(1, 2),
+            lambda db: db.outcome("t"),
+            lambda db: db.transaction().begin(),
+            lambda db: db.open_transactions(),
+            lambda db: db.put("t", "k", "v"),
+        ):
+            with brokerha.connect(url, timeout=0.1) as db, pytest.raises(errors.BrokerhaError, match=words):
+                ask(db)
+
+
 @pytest.mark.parametrize("status", [401, 403, 429])
 def test_who_may_not_is_told_at_once_and_not_asked_again_elsewhere(status: int) -> None:
     told = error_of_answer("http://x", status, {"brokerha-error": "NotAllowed"}, b"this needs a user")
@@ -377,6 +447,45 @@ def test_a_command_goes_on_to_the_process_that_acts_when_another_one_stands_by()
         with brokerha.connect(f"{standby.url},{primary.url}", timeout=10) as db:
             db.command("backup", {"name": "monday"})
         assert [len(each.front.commands) for each in (standby, primary)] == [1, 1]
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["it stands by", "it is gone"])
+@pytest.mark.parametrize("is_kept", [True, False], ids=["the next primary has it", "it was lost"])
+def test_a_transaction_goes_on_at_the_next_primary_or_is_aborted(
+    monkeypatch: pytest.MonkeyPatch, *, is_gone: bool, is_kept: bool
+) -> None:
+    def stand_by(txid: str) -> None:
+        raise errors.NotPrimary(f"m1 is a backup of m1 (ready); m1b is primary of {txid}")
+
+    with serving(FakeFront(threaded=True), FakeFront(threaded=True)) as (first, second):
+        first.front.put("t", b"k", b"v")
+        with brokerha.connect(f"{first.url},{second.url}", timeout=20) as db:
+            steps = [
+                lambda tx: tx.rollback(),
+                lambda tx: tx.ping(),
+                lambda tx: tx.get("t", "k"),
+                lambda tx: tx.flush(),
+                lambda tx: tx.commit(),
+            ]
+            begun = [db.transaction().begin() for _ in steps]
+            before, after = (first, second) if begun[0].txid in first.front.transactions.open else (second, first)
+            for transaction in begun[2:]:
+                transaction.put("t", "k", "w")
+            table = before.front.transactions
+            if not is_kept:
+                table.over = dict.fromkeys(table.open, ("aborted", 0, "its primary was lost"))
+                table.open = {}
+            after.front.transactions = table
+            if is_gone:
+                before.stop()
+            before.front.refusal = before.front.read_error = errors.NotPrimary("m1 is a backup of m1 (ready); m1b is primary")
+            monkeypatch.setattr(before.front, "outcome", stand_by)
+            for step, transaction in zip(steps, begun, strict=True):
+                if is_kept or step is steps[0]:
+                    step(transaction)
+                else:
+                    with pytest.raises(errors.Aborted):
+                        step(transaction)
 
 
 def test_a_node_that_does_not_answer_hides_no_transaction_of_the_others(monkeypatch) -> None:

@@ -161,6 +161,24 @@ def test_bad_input_is_told_in_words(source, format_name, more, words) -> None:
     assert not wire.batches
 
 
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [
+        ("nt", "<urn:s> <urn:p> <urn:o> .\n"),
+        ("ttl", "@prefix : <urn:> . :s :p :o ."),
+        ("trig", "@prefix : <urn:> . :s :p :o ."),
+        ("jsonld", '{"@id": "urn:s", "urn:p": {"@id": "urn:o"}}'),
+        ("ru", "INSERT DATA { <urn:s> <urn:p> <urn:o> }"),
+    ],
+)
+def test_a_byte_order_mark_before_the_text_is_no_part_of_it(db: Session, served: Served, tmp_path, ending: str, text: str) -> None:
+    file = tmp_path / f"a.{ending}"
+    file.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    for source in (str(file), file.open("rb"), io.StringIO(f"\ufeff{text}")):
+        db.load("main", source, ending)
+    assert served.front.repositories["main"] == ["<urn:s> <urn:p> <urn:o> ."]
+
+
 @pytest.mark.parametrize("ending", ["nt", "ttl"])
 @pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)])
 @pytest.mark.parametrize("damage", ["cut off", "changed", "not packed"])

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
-from brokerha.model.errors import Aborted, InvalidRequest, NotFound, WrongState
+from brokerha.model.errors import Aborted, InvalidRequest, UnknownTransaction, WrongState
 from brokerha.model.operations import Operation
 from brokerha.nodes.front.checking import checked_body
 
@@ -42,7 +42,7 @@ class FakeTransactions:
     def _of(self, txid: str) -> OpenTx:
         if txid in self.open:
             return self.open[txid]
-        raise NotFound(f"transaction {txid} is not open at {self.node_id}")
+        raise UnknownTransaction(f"transaction {txid} is not open at {self.node_id}")
 
     def act(self, front: Any, action: str, txid: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """One step."""

@@ -95,6 +95,11 @@ def test_a_document_is_no_longer_than_a_statement_more() -> None:
         assert first in {"", "}"} or first in {lines[line - 1].strip(), lines[line].strip()}
 
 
+def test_a_byte_order_mark_before_the_text_is_no_part_of_it() -> None:
+    text = "\ufeffPREFIX : <urn:> INSERT DATA { :a :b :c }"
+    assert list(documents([text.encode()])) == list(documents([text[1:].encode()]))
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

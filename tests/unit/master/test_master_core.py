@@ -11,8 +11,9 @@ from brokerha.master.config import MasterConfig, RetentionConfig
 from brokerha.master.core import MasterCore
 from brokerha.model import states
 from brokerha.model.epochs import FIRST
+from brokerha.model.errors import Rejected
 from brokerha.model.ids import Instant
-from brokerha.model.operations import Result, ResultRow, pack_operations
+from brokerha.model.operations import ExpectKey, Result, ResultRow, pack_operations
 from brokerha.model.outside.authors import signed
 from brokerha.model.ready import Ready
 from brokerha.model.records import Accepted, Outcomes, Started
@@ -20,6 +21,7 @@ from brokerha.model.requests import Reply, Submit
 from brokerha.model.wire.epoch_messages import Row
 from brokerha.model.wire.messages import Envelope, Execute, Executed, Post, Progress, Read
 from brokerha.replication.site.config import FeedConfig
+from brokerha.stores.execution.expectations import Before, judge_expectations
 from brokerha.sync.config import SyncConfig
 from tests.support.logs import memory_log
 from tests.unit.replication.benches import content, results, text
@@ -116,6 +118,19 @@ def test_results_are_written_at_once_when_another_worker_needs_them() -> None:
     assert any(isinstance(record, Outcomes) for ready in bench.ready for record in ready.records)
     bench.worker_up("w2", applied=1)
     assert bench.run() == [Reply(1, "t1", "applied", 1)]
+
+
+def test_a_rejection_by_a_failed_expectation_is_told_by_a_name_of_its_own() -> None:
+    before = Before(lambda _row: None, lambda _kind, _name: 0, b"", lambda _low, _high: b"")
+    with pytest.raises(Rejected) as failed:
+        judge_expectations([ExpectKey("expect-key", "t", b"k", '"532f4bd209979d816d52ecfb3b2d26df"')], before)
+    reason = str(failed.value)
+    bench = Bench()
+    bench.submit("t1")
+    bench.worker_up()
+    bench.run()
+    bench.execute(1, (*REJECTED[:1], reason, *REJECTED[2:]))
+    assert bench.run() == [Reply(1, "t1", "rejected", 1, "Conflict", reason)]
 
 
 def test_a_rejection_is_told_with_its_reason() -> None:

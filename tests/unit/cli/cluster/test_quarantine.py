@@ -9,8 +9,8 @@ from brokerha.cli.cluster.quarantine import SHOWN_BYTES, body_of, row_of
 from brokerha.transports.tools.quarantine import Quarantined
 
 
-def message(body: bytes, content_type: str = "text/plain", exchange: str = "brokerha.writes") -> Quarantined:
-    return Quarantined("0a1b", "m1", "wrong", exchange, "any", 1_700_000_000_000, body, {"content_type": content_type}, 1)
+def message(body: bytes, content_type: str = "text/plain", exchange: str = "brokerha.writes", key: str = "any") -> Quarantined:
+    return Quarantined("0a1b", "m1", "wrong", exchange, key, 1_700_000_000_000, body, {"content_type": content_type}, 1)
 
 
 @pytest.mark.parametrize("command", ["retry", "drop"])
@@ -60,4 +60,9 @@ def test_a_body_is_shown_as_far_as_it_can_be_read(body, content_type, shown):
 def test_only_what_apps_published_can_be_tried_again():
     assert row_of(message(b""))["can_be_retried"]
     assert not row_of(message(b"", exchange="brokerha.sync"))["can_be_retried"]
+    # Through the default exchange, by the name of a queue:
+    for queue in ("brokerha.writes.any", "brokerha.reads.any", "brokerha.m1.writes", "brokerha.m1.reads"):
+        assert row_of(message(b"", exchange="", key=queue))["can_be_retried"]
+    for queue in ("brokerha.m1.sync", "brokerha.tx.m1.7.writes", "writes", ""):
+        assert not row_of(message(b"", exchange="", key=queue))["can_be_retried"]
     assert row_of(message(b""))["seen"] == "2023-11-14T22:13:20+00:00"

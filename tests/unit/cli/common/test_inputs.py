@@ -9,7 +9,7 @@ import threading
 import pytest
 import typer
 
-from brokerha.cli.common.inputs import opened, read_progress
+from brokerha.cli.common.inputs import opened, read_progress, read_text
 
 
 @pytest.fixture
@@ -21,6 +21,11 @@ def pipe(tmp_path):
     writer.start()
     yield path
     writer.join(10)
+
+
+def test_a_byte_order_mark_before_a_text_is_no_part_of_it(tmp_path):
+    (tmp_path / "a.rq").write_bytes(b"\xef\xbb\xbfASK { }")
+    assert read_text(None, tmp_path / "a.rq", "the query") == "ASK { }"
 
 
 def test_a_pipe_is_read_as_far_as_it_goes_and_has_no_size(pipe):

@@ -30,13 +30,13 @@ def test_one_is_created_and_its_place_is_shown(run, cluster):
 
 
 def test_one_that_is_there_already_is_what_was_wanted(run, cluster):
-    cluster(create_repository=Rejected("repository 'books' exists already"))
+    cluster(create_repository=Rejected("repository 'books' exists already"), repositories=["books"])
     ran = run("repository", "add", "books", *URL)
     assert (ran.code, ran.out) == (0, "repository books is there already\n")
 
 
 def test_another_rejection_is_an_error(run, cluster):
-    cluster(create_repository=Rejected("check 'c' failed"))
+    cluster(create_repository=Rejected("check 'c' failed: it exists already"), repositories=["main"])
     assert run("repository", "add", "books", *URL).code == 2
 
 

@@ -7,10 +7,6 @@ import base64
 import msgpack
 import pytest
 
-from brokerha.http.data.keys import is_failed_condition
-from brokerha.model.errors import Rejected
-from brokerha.model.operations import ExpectKey
-from brokerha.stores.execution.expectations import Before, judge_expectations
 from tests.unit.http.asking import JSON, MSGPACK, TURTLE, UPDATE, Node
 
 
@@ -231,12 +227,3 @@ def test_nothing_is_written_into_a_snapshot(node: Node, method, path, body, head
 
     assert (answer.status, answer.headers["brokerha-error"]) == (400, "InvalidRequest")
     assert not node.front.submitted
-
-
-def test_a_failed_condition_is_known_by_the_words_of_the_store() -> None:
-    before = Before(lambda _row: None, lambda _kind, _name: 0, b"", lambda _low, _high: b"")
-    with pytest.raises(Rejected) as failed:
-        judge_expectations([ExpectKey("expect-key", "t", b"k", '"532f4bd209979d816d52ecfb3b2d26df"')], before)
-
-    assert is_failed_condition(failed.value)
-    assert not is_failed_condition(Rejected("check 'stock' failed: expected >= 0, found -1 (key stock)"))

@@ -63,6 +63,13 @@ def test_a_long_body_is_one_message_which_can_be_had_again_as_it_is(http: httpx2
     assert piece == ["video/mp4", len(BODY), 11, BODY[10_000:]]
 
 
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_body_in_chunks_whose_length_is_not_announced_is_taken_alike(http: httpx2.Client, count: int) -> None:
+    answer = http.post("/queues/inbox", content=(BODY[:256] for _ in range(count)), headers=VIDEO)
+    assert (answer.status_code, answer.json()["lsn"] > 10) == (201, count == 40), answer.text
+    assert http.get(f"/queues/inbox/{answer.json()['id']}", headers=LATEST).content == BODY[:256] * count
+
+
 def test_a_level_that_does_not_exist_is_refused_before_anything_is_staged(http: httpx2.Client) -> None:
     answer = publish(http, Brokerha_Ack="soon")
     assert (answer.status_code, staged(http)) == (400, 0)

@@ -28,10 +28,11 @@ def test_operations_over_several_stores_are_one_transaction(node: Node) -> None:
     assert len(node.front.repositories["main"]) == 1
 
 
-def test_operations_may_be_json_with_text_or_base64_for_bytes(node: Node) -> None:
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "with a byte order mark"])
+def test_operations_may_be_json_with_text_or_base64_for_bytes(node: Node, mark: str) -> None:
     body = '[["put", "t", "ä", {"base64": "/w=="}], ["delete", "t", {"base64": "AA=="}]]'
 
-    assert node.ask("POST", "/tx", body, JSON).status == 201
+    assert node.ask("POST", "/tx", mark + body, JSON).status == 201
     assert node.front.keys == {("t", "ä".encode()): b"\xff"}
 
 

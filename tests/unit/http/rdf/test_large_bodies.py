@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 
 import httpx2
 import pytest
@@ -50,6 +51,26 @@ def test_a_long_body_is_one_transaction(http: httpx2.Client) -> None:
     assert answer.headers["Brokerha-Ack"] == "applied"
     assert int(answer.headers["Brokerha-Lsn"]) > 20
     assert (size(http), staged(http)) == (1000, 0)
+
+
+def in_chunks(body: str) -> Iterator[bytes]:
+    yield from (body[at : at + 700].encode() for at in range(0, len(body), 700))
+
+
+@pytest.mark.parametrize("count", [3, 1000])
+def test_a_body_in_chunks_whose_length_is_not_announced_is_taken_alike(http: httpx2.Client, count: int) -> None:
+    lsn = 0
+    for method, body, media_type in (
+        ("POST", lines(0, count), LINES),
+        ("PUT", lines(1, count), LINES),
+        ("POST", insertion(count), "application/sparql-update"),
+    ):
+        named = {"Content-Type": media_type}
+        answer = http.request(method, "/repositories/main/statements", content=in_chunks(body), headers=named)
+        assert answer.status_code == 204, answer.text
+        before, lsn = lsn, int(answer.headers["Brokerha-Lsn"])
+        assert (lsn - before > 20) is (count == 1000)
+    assert staged(http) == 0
 
 
 def test_a_long_body_replaces_everything(http: httpx2.Client) -> None:

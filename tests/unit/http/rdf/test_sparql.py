@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from tests.unit.http.asking import FORM, QUERY, UPDATE, Node
+from tests.unit.http.asking import FORM, QUERY, TURTLE, UPDATE, Node
 
 REPO = "/repositories/main"
 INSERT = "INSERT DATA { <urn:a> <urn:b> 'é' }"
@@ -22,6 +22,8 @@ RESULTS_JSON = "application/sparql-results+json"
         ("POST", f"{REPO}/sparql", urlencode({"update": INSERT}), FORM),
         ("POST", f"{REPO}/statements", INSERT, UPDATE),
         ("POST", f"{REPO}/statements", urlencode({"update": INSERT}), FORM),
+        ("POST", f"{REPO}/sparql", f"\ufeff{INSERT}", UPDATE),
+        ("POST", f"{REPO}/sparql", urlencode({"update": f"\ufeff{INSERT}"}), FORM),
     ],
 )
 def test_an_update_may_be_sent_in_each_form(node: Node, method, target, body, headers) -> None:
@@ -36,6 +38,7 @@ def test_an_update_may_be_sent_in_each_form(node: Node, method, target, body, he
     ("method", "target", "body", "headers"),
     [
         ("GET", f"{REPO}?query={quote(ASK)}", "", {}),
+        ("POST", f"{REPO}/sparql", f"\ufeff{ASK}", QUERY),
         ("GET", f"{REPO}/sparql?query={quote(ASK)}", "", {}),
         ("GET", f"{REPO}/sparql?query={quote(ASK).replace('%20', '+')}", "", {}),
         ("GET", f"{REPO}?queryLn=sparql&infer=true&query={quote(ASK)}", "", {}),
@@ -54,6 +57,34 @@ def test_a_query_may_be_sent_in_each_form(node: Node, method, target, body, head
     assert answer.headers["content-type"] == RESULTS_JSON
     assert answer.headers["brokerha-lsn"] == "1"
     assert answer.headers["vary"] == "Accept"
+
+
+@pytest.mark.parametrize(
+    ("target", "media_type"),
+    [
+        (f"{REPO}?query=ASK%7B%7D", RESULTS_JSON),
+        (f"{REPO}/sparql?query=CONSTRUCT+WHERE+%7B%7D", "application/ld+json"),
+        (f"{REPO}/statements?infer=true", "application/ld+json"),
+        (f"{REPO}/contexts?", RESULTS_JSON),
+        (f"{REPO}/rdf-graphs?", RESULTS_JSON),
+        (f"{REPO}/rdf-graphs/service?default", "application/ld+json"),
+        (f"{REPO}/gsp/a?", "application/ld+json"),
+        (f"{REPO}/namespaces?", RESULTS_JSON),
+        (f"{REPO}/config?", "application/ld+json"),
+        ("/repositories?", RESULTS_JSON),
+    ],
+)
+def test_the_parameter_accept_goes_before_the_header_as_in_rdf4j(node: Node, target: str, media_type: str) -> None:
+    node.ask("PUT", f"{REPO}/gsp/a", "<urn:a> <urn:b> <urn:c> .", TURTLE)
+    answer = node.get(f"{target}&Accept={quote(media_type)}", Accept="text/html,application/xml;q=0.9,*/*;q=0.8")
+    assert (answer.status, answer.headers["content-type"].partition(";")[0]) == (200, media_type)
+    wrong = node.get(f"{target}&Accept=image/png", Accept="*/*")
+    assert (wrong.status, wrong.headers["brokerha-error"]) == (406, "NotAcceptable")
+
+
+def test_the_parameter_accept_may_stand_in_a_form(node: Node) -> None:
+    form = urlencode({"query": ASK, "Accept": RESULTS_JSON})
+    assert node.ask("POST", f"{REPO}/sparql", form, FORM, Accept="text/csv").headers["content-type"] == RESULTS_JSON
 
 
 def test_the_accept_header_of_a_query_goes_to_the_store_as_it_is(node: Node) -> None:

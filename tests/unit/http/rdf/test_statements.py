@@ -34,9 +34,10 @@ def quads(*texts: str) -> bytes:
     return "".join(f"{text} .\n" for text in texts).encode()
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "with a byte order mark"])
 @pytest.mark.parametrize("media_type", SYNTAXES)
-def test_rdf_of_each_syntax_becomes_the_same_statement(node: Node, media_type) -> None:
-    answer = node.ask("POST", STATEMENTS, SYNTAXES[media_type], {"Content-Type": media_type})
+def test_rdf_of_each_syntax_becomes_the_same_statement(node: Node, media_type, mark) -> None:
+    answer = node.ask("POST", STATEMENTS, mark + SYNTAXES[media_type], {"Content-Type": media_type})
 
     assert (answer.status, answer.headers["brokerha-lsn"]) == (204, "1")
     assert lines(node) == [TRIPLE]

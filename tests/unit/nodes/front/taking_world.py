@@ -54,7 +54,7 @@ class World:
         assert isinstance(change, (Put, Delete))
         assert expectation.table == change.table == TABLE
         if not self.is_careless and expectation.etag != ("" if self.row is None else etags.etag_of(self.row)):
-            return Reply(1, "claim", REJECTED_STATUS, self.lsn, "", "conflict: key 'q'")
+            return Reply(1, "claim", REJECTED_STATUS, self.lsn, "Conflict", "conflict: key 'q'")
         self.row = change.after
         return Reply(1, "claim", APPLIED_LEVEL, self.lsn)
 

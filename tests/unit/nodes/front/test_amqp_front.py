@@ -373,6 +373,15 @@ def test_what_cannot_be_parsed_just_now_is_answered_and_not_put_aside(
     assert (bench.wire.settled, bench.wire.rejected) == (["a"], [])
 
 
+def test_a_byte_order_mark_before_a_text_is_no_part_of_it() -> None:
+    bench = Bench()
+    bodies = [
+        bench.take("a", body=mark + b"<urn:s> <urn:p> <urn:o> .\n", content_type="application/n-quads")[0].body
+        for mark in (b"", b"\xef\xbb\xbf")
+    ]
+    assert bodies[0] == bodies[1]
+
+
 def test_a_message_that_is_parsed_elsewhere_keeps_its_place_among_those_of_its_sender() -> None:
     bench = Bench()
     long = ("<urn:s> <urn:p> 1 .\n" * 3000).replace("1", '"1"').encode()

@@ -341,7 +341,7 @@ def test_a_claim_that_cannot_be_given_back_is_tried_again_once_a_second(world: W
         one.tick(1)
     assert 3 <= len(one.reads) - before <= 6
     one.read_error = None
-    one.refusal = Reply(1, "c", REJECTED_STATUS, 0, "", "conflict: others were faster")
+    one.refusal = Reply(1, "c", REJECTED_STATUS, 0, "Conflict", "conflict: others were faster")
     one.tick(SURELY_MS)
     assert world.claimed("m1") == ("t.1",)
     one.refusal = None
