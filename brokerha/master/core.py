@@ -153,7 +153,7 @@ class MasterCore:
         self.sites = SiteComparison()
         self.waiters = Waiters(self.sync.node)
         self._taking_over = TakingOver()
-        self.parting = Parting(self, state.taken_splits)
+        self.parting = Parting(self, self.site.splits.keeping, state.taken_splits)
         self.ignored: Counter[str] = Counter()
         self.withheld = ""
         """Why no reply can be sent now, and so no write is taken: too few backups confirm. Empty otherwise."""
