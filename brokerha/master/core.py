@@ -24,7 +24,7 @@ from brokerha.master.admission import Waiters, is_other_body, is_other_origin
 from brokerha.master.deferring import DeferConfig, Deferring
 from brokerha.master.parting import Parting
 from brokerha.master.pins import DurablePins, pins_of
-from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
+from brokerha.master.retention import Facts, Owner, Retention, RetentionConfig, Step
 from brokerha.master.state_words import apart_reason, state_of
 from brokerha.master.transacting import Transacting
 from brokerha.model.fingerprints import from_text, text_of
@@ -146,7 +146,7 @@ class MasterCore:
         self.tasks = Tasks(self.site)
         self.retention = Retention(config.retention)
         self.pins = DurablePins(state.pins)
-        self.dropped_pins: tuple[str, ...] = ()
+        self.dropped_pins: tuple[Owner, ...] = ()
         """Pins that need more of the log than is kept; their owners have to begin anew from a snapshot."""
         self.needs_of_backups: dict[NodeId, Lsn] = {}
         """Lowest LSN whose records each backup of this master still needs; set before `forgetting` is called."""
