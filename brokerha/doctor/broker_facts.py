@@ -198,7 +198,7 @@ def _told(http: httpx2.Client, overview: dict[str, Any], vhost: str) -> Manageme
         links=_asked(
             http,
             f"/federation-links/{place}",
-            lambda rows: {f"{e['upstream']} to {e['exchange']}": e.get("error") or e["status"] for e in rows if "exchange" in e},
+            lambda rows: {(e["upstream"], e["exchange"]): e.get("error") or e["status"] for e in rows if "exchange" in e},
         ),
         listeners=tuple(
             f"{each['ip_address']}:{each['port']}"

@@ -128,8 +128,8 @@ class ManagementFact:
     """Name of a queue to the definition of its policy; only for queues of brokerha with a policy."""
     listeners: tuple[str, ...] | None = None
     """Addresses with AMQP without TLS."""
-    links: dict[str, str] | None = None
-    """Link of federation, such as ``m1 brokerha.sync to brokerha.sync``, to ``running``, another state, or why it does not run."""
+    links: dict[tuple[str, str], str] | None = None
+    """Link of federation, such as ``("m1 brokerha.sync", "brokerha.sync")``, to ``running``, another state, or why it does not run."""
     partitions: dict[str, tuple[str, ...]] | None = None
     """Node of the broker to the nodes from which a partition still separates it."""
 

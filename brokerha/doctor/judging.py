@@ -480,12 +480,14 @@ def _links(broker: BrokerFact, wanted: Wanted) -> Iterator[Finding]:
         plugin = "rabbitmq-plugins enable rabbitmq_federation_management, at this broker"
         yield not_checked("broker links", broker.management_problem or plugin)
         return
-    for link in sorted(links.keys() - {link for link, state in links.items() if state == RUNNING}):
+    for (upstream, exchange), state in sorted(links.items()):
+        if state == RUNNING:
+            continue
         command = "rabbitmqctl eval 'rabbit_federation_status:status().' tells more; see docs/several-brokers.md"
-        yield Finding(PROBLEM, "broker links", f"{link} does not run: {links[link]}", command)
+        yield Finding(PROBLEM, "broker links", f"{upstream} to {exchange} does not run: {state}", command)
     others = ", ".join(wanted.linked)
     for exchange in (SYNC_EXCHANGE, DATA_EXCHANGE):
-        found = sum(link.endswith(f" to {exchange}") for link in links)
+        found = sum(target == exchange for _, target in links)
         lacking = f"{found} links to {exchange}, where one is wanted from the broker of each of {others}"
         command = "brokerha init definitions, and import those of this broker; see docs/several-brokers.md"
         yield judged(

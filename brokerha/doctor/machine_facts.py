@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import contextlib
 import errno
 import os
@@ -12,9 +13,11 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from brokerha.deploying import files, machine
 from brokerha.deploying.machine import Program
@@ -28,8 +31,6 @@ from brokerha.nodes.config.environment import FILE_SUFFIX
 FSYNCS: Final = 20
 FSYNC_BYTES: Final = 4096
 _MOUNTS: Final = Path("/proc/self/mounts")
-_NODE: Final = re.compile(r"^(?:command = |ExecStart=).* node (\S+) -c ", re.MULTILINE)
-_USER: Final = re.compile(r"^(?:user = |User=)(.+)$", re.MULTILINE)
 _CONTAINER_MEMORY: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -125,12 +126,13 @@ def _file_fact(path: Path) -> FileFact:
 
 
 def _has_password(path: Path) -> bool:
-    """Tell whether a URL of the file has a password that is not publicly known."""
+    """Tell whether a broker of the file, without the environment, has a password that is not publicly known."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError:
+        written = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return False
-    return any(each != "guest" for each in re.findall(r"amqps?://[^/\s\"':@]*:([^@\s\"']*)@", text))
+    urls = ";".join(str(each.get("broker", "")) for each in (written["cluster"], *written["master"]))
+    return any((urlsplit(each).password or "guest") != "guest" for each in urls.split(";"))
 
 
 def is_here(host: str) -> bool:
@@ -192,20 +194,33 @@ def deployment_facts(
     for kind, plan_of in makers.items():
         every = plan_of(machine.programs(config, list(config.roles), program, None), "")
         texts = [path.read_text(encoding="utf-8") for each in every.files if (path := folder / each.path).is_file()]
-        deployed = set(_NODE.findall("\n".join(texts)))
+        deployed, user = _started_by(texts)
         if not deployed & set(config.roles):
             continue
-        user = _USER.findall("\n".join(texts))[-1:] or [user_name()]
         hosts = {machine.host_of(config, each) for each in config.roles if each in deployed} - {""}
         nodes = [each for each in config.roles if each in {*deployed, *named} or machine.host_of(config, each) in hosts]
-        plan = plan_of(machine.programs(config, nodes, program, secrets), user[0])
+        plan = plan_of(machine.programs(config, nodes, program, secrets), user or user_name())
         options = f" --secrets {secrets}" if secrets else ""
-        command = (
-            f"brokerha init {kind} -c {config.path} --deploy {folder} --nodes {','.join(nodes)} --user {user[0]}{options} --force"
-        )
+        command = f"brokerha init {kind} -c {config.path} --deploy {folder} --nodes {','.join(nodes)} --user {user or user_name()}{options} --force"
         status = {str(each.path): each.status for each in files.compare(plan, folder)}
         found.append(DeploymentFact(kind, str(folder), status, command))
     return found
+
+
+def _started_by(texts: Iterable[str]) -> tuple[set[NodeId], str]:
+    """Return the nodes that files of supervisord or systemd start, and the user in the last one that names one."""
+    nodes, user = set(), ""
+    for text in texts:
+        file = configparser.RawConfigParser(strict=False, allow_no_value=True)
+        with contextlib.suppress(configparser.Error):
+            file.read_string(text)
+        for section in file.values():
+            words = (section.get("command") or section.get("execstart") or "").split()
+            nodes |= {
+                node for word, node, option in zip(words, words[1:], words[2:], strict=False) if (word, option) == ("node", "-c")
+            }
+            user = section.get("user") or user
+    return nodes, user
 
 
 def _existing(folder: Path) -> Path:

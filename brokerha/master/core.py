@@ -24,7 +24,7 @@ from brokerha.master.config import MasterConfig
 from brokerha.master.deferring import Deferring
 from brokerha.master.parting import Parting
 from brokerha.master.pins import DurablePins, pins_of
-from brokerha.master.retention import Facts, Retention, Step
+from brokerha.master.retention import Facts, Owner, Retention, Step
 from brokerha.master.state_words import apart_reason, state_of
 from brokerha.master.transacting import Transacting
 from brokerha.model.fingerprints import from_text, text_of
@@ -127,14 +127,14 @@ class MasterCore:
         self.tasks = Tasks(self.site)
         self.retention = Retention(config.retention)
         self.pins = DurablePins(state.pins)
-        self.dropped_pins: tuple[str, ...] = ()
+        self.dropped_pins: tuple[Owner, ...] = ()
         """Pins that need more of the log than is kept; their owners have to begin anew from a snapshot."""
         self.needs_of_backups: dict[NodeId, Lsn] = {}
         """Lowest LSN whose records each backup of this master still needs; set before `forgetting` is called."""
         self.sites = SiteComparison()
         self.waiters = Waiters(self.sync.node)
         self._taking_over = TakingOver()
-        self.parting = Parting(self, state.taken_splits)
+        self.parting = Parting(self, self.site.splits.keeping, state.taken_splits)
         self.ignored: Counter[str] = Counter()
         self.withheld = ""
         """Why no reply can be sent now, and so no write is taken: too few backups confirm. Empty otherwise."""

@@ -28,6 +28,7 @@ from brokerha.replication.site.feed import Feed
 from brokerha.replication.site.judging import SiteComparison
 from brokerha.replication.site.lineages import executed_before
 from brokerha.replication.site.site import Site
+from brokerha.replication.site.splits import Keeping
 from brokerha.sync.core import SyncCore
 from brokerha.sync.modes import NONE, keeps_copies
 from brokerha.sync.round import RoundResult
@@ -56,8 +57,8 @@ class Parts(Protocol):
 class Parting:
     """Follows the rounds of one master."""
 
-    def __init__(self, core: Parts, taken_splits: int) -> None:
-        self._core = core
+    def __init__(self, core: Parts, keeping: Keeping, taken_splits: int) -> None:
+        self._core, self._keeping = core, keeping
         self._now_ms = 0
         self._began_ms: int | None = None
         self._may_keep = True
@@ -117,9 +118,9 @@ class Parting:
         core.feed.holds_after = self._held_after(now.mono_ms) if is_parted and keeps_copies(core.sync.mode) else None
         if keeps_copies(core.sync.mode) and (is_parted or self._is_somebody_missing(now.mono_ms)):
             if is_parted or now.mono_ms - self._began_ms > core.sync.config.heard_ms:
-                core.site.splits.keeping.keep(now)
+                self._keeping.keep(now)
         elif not self._unsettled(now.mono_ms):
-            core.site.splits.keeping.drop(now)
+            self._keeping.drop(now)
             self._may_keep = core.sync.keeps_sides or bool(core.site.kept())
 
     def _held_after(self, mono_ms: int) -> Lsn | None:

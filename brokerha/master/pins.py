@@ -20,6 +20,7 @@ import re
 from typing import Any, Final, Protocol
 
 from brokerha.master.config import RetentionConfig
+from brokerha.master.retention import Owner
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.records import History, Pin, PinsChanged, Record
@@ -29,14 +30,8 @@ from brokerha.sync.core import SyncCore
 PINS_LIMIT: Final = 32
 """Pins of one master; each turn writes the state that has all of them."""
 LONGEST_S: Final = 366 * 86_400
-NAMED: Final = "pin "
-"""Prefix of the name of a pin where it is listed beside workers."""
-BACKUP: Final = "backup "
-"""Prefix of the id of a backup of this master there."""
-PEER: Final = "master "
-"""Prefix of the id of a master there."""
-SPLIT: Final = "a split"
-"""The pin for going back; no node has such an id."""
+SPLIT: Final = Owner("pin", "a split")
+"""The pin for going back; no other pin has such a name."""
 PIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 """The pattern of a pin's name."""
 _SECOND_US: Final = 1_000_000
@@ -57,7 +52,7 @@ class Holder(Protocol):
     sync: SyncCore
     site: Site
     pins: DurablePins
-    dropped_pins: tuple[str, ...]
+    dropped_pins: tuple[Owner, ...]
     needs_of_backups: dict[NodeId, Lsn]
     to_write: list[Record]
 
@@ -66,39 +61,41 @@ class Holder(Protocol):
         """Settings of the master."""
 
 
-def pins_of(core: Holder, now: Instant) -> tuple[dict[str, Lsn], dict[str, Lsn]]:
+def pins_of(core: Holder, now: Instant) -> tuple[dict[Owner, Lsn], dict[Owner, Lsn]]:
     """Return the lowest LSN that each live worker, each backup and each durable pin still needs, and the same of each peer."""
-    pins = {f"{NAMED}{name}": lsn for name, lsn, _ in core.pins.live(now.wall_us)}
+    pins = {Owner("pin", name): lsn for name, lsn, _ in core.pins.live(now.wall_us)}
     # A backup without a known position may need all held entries.
     first_lsn = core.history.first_lsn()
-    pins |= {f"{BACKUP}{node}": lsn or first_lsn for node, lsn in core.needs_of_backups.items()}
+    pins |= {Owner("backup", node): lsn or first_lsn for node, lsn in core.needs_of_backups.items()}
     for worker in core.site.workers.values():
         progress = worker.progress
         if progress is None or not worker.is_switched_on or not core.site.is_alive(worker, now.mono_ms):
             continue
+        owner = Owner("worker", worker.node)
         if progress.load_lsn:
-            pins[worker.node] = progress.load_lsn + 1
+            pins[owner] = progress.load_lsn + 1
         elif worker.load_from_lsn is not None:
-            pins[worker.node] = worker.load_from_lsn + 1
+            pins[owner] = worker.load_from_lsn + 1
         elif worker.is_following and not worker.condemned:
-            pins[worker.node] = worker.applied + 1
+            pins[owner] = worker.applied + 1
         if progress.kept_lsn >= 0:
             # A worker that restores its kept copy goes on from there.
-            pins[worker.node] = min(pins.get(worker.node, progress.kept_lsn + 1), progress.kept_lsn + 1)
+            pins[owner] = min(pins.get(owner, progress.kept_lsn + 1), progress.kept_lsn + 1)
     for node, lsn in core.site.kept().items():
-        pins[node] = min(pins.get(node, lsn + 1), lsn + 1)
+        owner = Owner("worker", node)
+        pins[owner] = min(pins.get(owner, lsn + 1), lsn + 1)
     if (back := lowest_back(core)) is not None:
         pins[SPLIT] = max(1, back)
     masters = core.sync.peers
     # Also of an excluded peer: it needs all of it when it comes back.
-    peers = {f"{PEER}{node}": masters.lsn_of(node) + 1 for node in (*masters.peers, *masters.outside)}
+    peers = {Owner("peer", node): masters.lsn_of(node) + 1 for node in (*masters.peers, *masters.outside)}
     return pins, peers
 
 
 def needed_entries(core: Holder, now: Instant) -> int:
     """Return how many transactions of the log the reader furthest back needs, counting held ones only; 0 when none needs any."""
     pins, peers = pins_of(core, now)
-    held = [lsn for name, lsn in (pins | peers).items() if name not in core.dropped_pins]
+    held = [lsn for owner, lsn in (pins | peers).items() if owner not in core.dropped_pins]
     lowest = max(core.history.first_lsn(), min(held, default=core.sync.lsn + 1))
     return max(0, core.sync.lsn - lowest + 1)
 
@@ -187,7 +184,7 @@ class PinCommands:
                 "until": until_us,
                 "left_s": (until_us - now.wall_us) // _SECOND_US,
                 "entries": max(0, core.sync.lsn - lsn + 1),
-                "dropped": f"{NAMED}{name}" in core.dropped_pins,
+                "dropped": Owner("pin", name) in core.dropped_pins,
             }
             for name, lsn, until_us in sorted(core.pins.live(now.wall_us))
         ]

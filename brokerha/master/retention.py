@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from brokerha.master.config import RetentionConfig
 from brokerha.model.ids import Instant, Lsn
@@ -37,6 +37,14 @@ LOOK_MS = 1_000
 """Time between two checks whether anything can be forgotten."""
 
 
+class Owner(NamedTuple):
+    """An owner of a pin."""
+
+    kind: Literal["worker", "backup", "peer", "pin"]
+    """``pin``: one that was set by a command, or `pins.SPLIT`."""
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Other inputs of the decision beside the journal."""
@@ -44,9 +52,9 @@ class Facts:
     lsn: Lsn
     """Length of the synchronised queue."""
     executed_lsn: Lsn
-    pins: Mapping[str, Lsn] = field(default_factory=dict)
-    """Name -> lowest LSN still needed: live workers, loads under way, archives."""
-    peers: Mapping[str, Lsn] = field(default_factory=dict)
+    pins: Mapping[Owner, Lsn] = field(default_factory=dict)
+    """Owner -> lowest LSN still needed: live workers, loads under way, archives."""
+    peers: Mapping[Owner, Lsn] = field(default_factory=dict)
     """The same for peers."""
     peers_give_way: bool = False
     """Whether their pins can be dropped, too: they can take over a state instead."""
@@ -59,8 +67,8 @@ class Step(NamedTuple):
     """Bodies, entries and results below this LSN; the first held LSN when nothing can go."""
     ids_below: Lsn
     """Transaction ids below this LSN."""
-    dropped: tuple[str, ...]
-    """Names of pins that hold too much, and no longer count."""
+    dropped: tuple[Owner, ...]
+    """Pins that hold too much, and no longer count."""
 
 
 class Retention:
@@ -100,7 +108,7 @@ class Retention:
         """Say whether the step left more to do at once."""
         self._is_busy = more
 
-    def _below(self, facts: Facts, first_lsn: Lsn) -> tuple[Lsn, tuple[str, ...]]:
+    def _below(self, facts: Facts, first_lsn: Lsn) -> tuple[Lsn, tuple[Owner, ...]]:
         """Return the LSN below which all can go, and the pins that do not count for it."""
         end = facts.lsn + 1
         wanted = max(end - self._config.max_size, self.old_below)

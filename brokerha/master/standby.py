@@ -142,7 +142,7 @@ class Standby:
             case RecordsWanted():
                 self.follower.on_records_wanted(sender, message)
             case SnapshotOffered() | Chunk():
-                self.follower.follower.loads.on_message(sender, message, now)
+                self.follower.loads.on_message(sender, message, now)
 
     def _on_replicate(self, sender: NodeId, message: Replicate, now: Instant) -> None:
         self.role.heard(sender, message.view, now)
@@ -160,7 +160,7 @@ class Standby:
                 self.participant.on_record_durable(txid)
             self.role.moved(self.follower.last, state.journal)
         elif not isinstance(answer, LoadOpened):
-            self.follower.follower.loads.on_answer(answer, now)  # type: ignore[arg-type]
+            self.follower.loads.on_answer(answer, now)  # type: ignore[arg-type]
 
     def followed(self, records: Sequence[tuple[int, Record]]) -> None:
         """Note that these records are durable here."""

@@ -92,7 +92,8 @@ class Transacting:
         self.coordinator = Coordinator(core.config.tx, core.sync.node, state, self)
         self._backups: tuple[NodeId, ...] | None = None
         """Ready backups that the coordinator does not know yet."""
-        self._view = self.coordinator.book.view
+        self._book, self._deciding = self.coordinator.book, self.coordinator.deciding
+        self._view = self._book.view
         self._may_be_judged = True
         """Whether a prepare may have been judged since the last look."""
 
@@ -113,14 +114,14 @@ class Transacting:
 
     def set_backups(self, ready: Iterable[NodeId], view: int = 0) -> None:
         """Set the ready backups, in this view (0: as before); only they take part. Callers can repeat it each turn."""
-        book, backups = self.coordinator.book, tuple(ready)
+        book, backups = self._book, tuple(ready)
         self._view = view or self._view
         if backups != book.backups or self._view != book.view or self._backups is not None:
             self._backups = backups
 
     def take_silent(self) -> dict[NodeId, str]:
         """Return backups that missed a prepare's timeout since the last call, with reasons; they must join anew to be ready."""
-        book = self.coordinator.book
+        book = self._book
         silent, book.silent_backups = book.silent_backups, {}
         return silent
 
@@ -138,41 +139,41 @@ class Transacting:
     @property
     def is_look_due(self) -> bool:
         """Tell whether a prepare may have been judged; cheap when none is waited for."""
-        return bool(self.coordinator.book.placed) and self._may_be_judged
+        return bool(self._book.placed) and self._may_be_judged
 
     def look(self, now: Instant) -> None:
         """Continue transactions whose prepare was judged; before the records of a turn, which have a decision and its accept."""
         self._may_be_judged = False
         if not self._is_over():
-            self.coordinator.deciding.look(now)
+            self._deciding.look(now)
 
     def on_added(self, first_lsn: Lsn, added: tuple[Ordered, ...]) -> None:
         """Note that transactions got their LSNs."""
         self._may_be_judged = True
-        self.coordinator.deciding.on_added(first_lsn, added)
+        self._deciding.on_added(first_lsn, added)
         if not self._core.site.workers:
             # No worker here ever reports results: the order alone decides what happens to locks.
-            self.coordinator.deciding.on_results(first_lsn, ((APPLIED, "", b"", b""),) * len(added))
+            self._deciding.on_results(first_lsn, ((APPLIED, "", b"", b""),) * len(added))
 
     def on_results(self, first_lsn: Lsn, results: tuple[ResultRow, ...]) -> None:
         """Note that transactions were executed."""
         self._may_be_judged = True
-        self.coordinator.deciding.on_results(first_lsn, results)
+        self._deciding.on_results(first_lsn, results)
 
     def go_back(self, lsn: Lsn) -> None:
         """Note that LSNs above this one are void."""
         self._may_be_judged = True
-        self.coordinator.deciding.go_back(lsn)
+        self._deciding.go_back(lsn)
 
     def on_state(self, lsn: Lsn, known: Mapping[TxId, Lsn]) -> None:
         """Note that another master's state was taken over, with the LSNs of these; every LSN up to ``lsn`` has a result now."""
         for txid, at in known.items():
             self.on_added(at, ((0, txid, ""),))
-        self.coordinator.deciding.on_state(lsn, lambda at: self._core.result_of(at) or (APPLIED, "", b"", b""))
+        self._deciding.on_state(lsn, lambda at: self._core.result_of(at) or (APPLIED, "", b"", b""))
 
     def refusal_of(self, submit: Submit) -> tuple[str, str] | None:
         """Return (name of an error, reason) if a plain write is wrong by itself or collides with an open transaction, or None."""
-        book = self.coordinator.book
+        book = self._book
         if submit.copies > len(self._core.site.workers) and (wrong := self.wrong_terms(submit.level, submit.copies)):
             return "InvalidRequest", wrong
         if book.table and branch_id(submit.txid) in book.table:
@@ -196,7 +197,7 @@ class Transacting:
         return tuple(reply for reply in replies if reply.ticket > 0), tuple(answers)
 
     def _answer(self, reply: Reply, answers: list[TxReply]) -> None:
-        ticket, txid, book = -reply.ticket, reply.txid, self.coordinator.book
+        ticket, txid, book = -reply.ticket, reply.txid, self._book
         kept = book.table.get(txid)
         if reply.status == REJECTED_STATUS and kept is not None:
             # The answer goes out with the record that remembers it.
@@ -212,12 +213,12 @@ class Transacting:
     @property
     def is_quiet(self) -> bool:
         """Tell whether `records` and `outgoing` would return nothing."""
-        book = self.coordinator.book
+        book = self._book
         return not (book.dirty or book.records or book.messages or book.queues or book.replies)
 
     def records(self, now: Instant) -> list[Record]:
         """Return the records of this turn. Call it first: it also prepares the result of `outgoing`."""
-        book = self.coordinator.book
+        book = self._book
         self.coordinator.collect(now)
         if self._is_over():
             # Sync writes nothing any more, so no decision must be written either: both or none.
@@ -227,7 +228,7 @@ class Transacting:
 
     def outgoing(self) -> tuple[list[Outgoing], tuple[TxQueueDecision, ...], tuple[TxReply, ...]]:
         """Return messages, queues and replies that go with these records."""
-        book = self.coordinator.book
+        book = self._book
         messages, book.messages = book.messages, []
         queues, book.queues = tuple(book.queues), []
         replies = tuple(reply for reply in book.replies if reply.error or not self._is_over())
@@ -317,7 +318,7 @@ class Transacting:
         ``open`` takes operations. ``prepared`` waits for its coordinator or its backups. ``heuristic`` was decided by hand and
         waits to be forgotten. ``in_doubt`` may need a person's decision: prepared ones with an xid, and heuristic ones.
         """
-        book = self.coordinator.book
+        book = self._book
         counts = {"open": 0, "prepared": 0, "heuristic": 0, "in_doubt": 0, "oldest_prepared_s": 0}
         for each in book.table.values():
             name = {Phase.OPEN: "open", Phase.HEURISTIC: "heuristic"}.get(each.phase, "prepared")
@@ -329,12 +330,12 @@ class Transacting:
 
     def taken(self, txid: TxId, first: int) -> Sequence[str]:
         """Return the messages that an operation of a transaction took, by its number; none where it is not known."""
-        kept = self.coordinator.book.table.get(txid)
+        kept = self._book.table.get(txid)
         return kept.takes.get(first, ()) if kept is not None else ()
 
     def open_transactions(self) -> list[TxId]:
         """Return transactions that are not decided."""
-        return [txid for txid, each in self.coordinator.book.table.items() if each.phase is not Phase.HEURISTIC]
+        return [txid for txid, each in self._book.table.items() if each.phase is not Phase.HEURISTIC]
 
     def outcome(self, txid: TxId, now: Instant) -> dict[str, Any] | None:
         """Return the outcome of a transaction, as ``Front.outcome`` tells it; None when it is unknown here."""
@@ -343,7 +344,7 @@ class Transacting:
         lsn = core.history.lsn_of(txid)
         if lsn is None:
             return answer if txid in core.sync.pending else coordinator.outcome(txid, now)
-        kept = coordinator.book.table.get(txid)
+        kept = self._book.table.get(txid)
         reason = kept.reason if kept is not None else ""
         result = core.result_of(lsn)
         if result is None:

@@ -31,6 +31,7 @@ The tree is split by the action that is left to the caller:
         JournalForeign    ... because it belongs to another cluster or node
         JournalInUse      ... because another process holds it
       StoreError          a store cannot be opened, read or written
+        StoreFull         ... because the disk is full
         StoreStuck        ... until it is opened again: its files are right, but accept no more writes
         StoreDamaged      ... because data differs from the written data: the copy has to be replaced
         StoreDiffers      ... because a line of the log led to other content than it says
@@ -138,10 +139,6 @@ TOO_MUCH = "too much: "
 """Prefix of the reason for changes that do not fit into one line of the log."""
 
 
-DISK_IS_FULL: Final = "the disk is full"
-"""Part of the reason of a worker whose store cannot write: a person must act, whatever its state says."""
-
-
 def aborted(reason: str) -> Aborted:
     """Return the error for a transaction that was rejected or rolled back for this reason."""
     return Conflict(reason) if reason.startswith(CONFLICT) else Aborted(reason)
@@ -222,6 +219,10 @@ class JournalInUse(JournalError):
 
 class StoreError(BrokerhaError):
     """A store cannot be opened, read or written."""
+
+
+class StoreFull(StoreError):
+    """There is no space left to write; nothing of the write was kept."""
 
 
 class StoreStuck(StoreError):

@@ -203,6 +203,7 @@ class StoreFailed:
     """LSN of the line that led to other content than it says; 0 for other reasons."""
     fingerprint: bytes = b""
     """Fingerprint that this copy reached there."""
+    is_disk_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +271,7 @@ class LoadFailed:
     """Input to a worker's core: no room, or the loaded copy cannot be opened; the previous copy is open again."""
 
     reason: str
+    is_disk_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -345,7 +345,7 @@ def refused_by_full_disk(process: Process, decision: CopyDecision) -> CopyAnswer
         return None
     if isinstance(decision, MakeSnapshot):
         return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), "the disk is full")
-    return LoadFailed("the disk is full") if isinstance(decision, BeginLoad | KeepChunk | OpenLoad) else None
+    return LoadFailed("the disk is full", is_disk_full=True) if isinstance(decision, BeginLoad | KeepChunk | OpenLoad) else None
 
 
 class SimDoor:
@@ -388,7 +388,7 @@ class SimDoor:
         process = self._process
         if process.is_disk_full:
             process.world.faults_seen["write refused by a full disk"] += 1
-            return StoreFailed("the disk is full")
+            return StoreFailed("the disk is full", is_disk_full=True)
         process.reach("store absent", ())
         answer = carry_out(self.copy, decision)
         process.world.checkers.on_store(process.node, self.copy, answer)

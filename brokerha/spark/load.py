@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 WHOLE_BYTES = 2**62
 """A block size above that of any file."""
 _GLOB = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]{}"})
-_FILE = re.compile(r"reading file (\S+)\. ")
 _CLASS = re.compile(r"^(\[[A-Z_.]+\] |([a-z0-9]+\.)+\w+: )| SQLSTATE: \w+$")
 _NO_FILES = ("No FileSystem for scheme", "ClassNotFoundException: Class org.apache.hadoop")
 
@@ -252,8 +251,22 @@ def _told() -> Iterator[None]:
         if (ours := error_of_task(text)) is not None:
             raise ours from None
         words = words_of(error)
-        if "PATH_NOT_FOUND" in text or any(each in text for each in _NO_FILES):
+        condition, path = _condition_of(error)
+        if condition == "PATH_NOT_FOUND" or any(each in text for each in _NO_FILES):
             raise InvalidRequest(f"Spark cannot read it: {_CLASS.sub('', words)}") from None
-        if found := _FILE.search(text):
-            raise InvalidRequest(f"{found[1]} is damaged, or not what its suffix says: {words}") from None
+        if condition.partition(".")[0] == "FAILED_READ_FILE":
+            raise InvalidRequest(f"{path} is damaged, or not what its suffix says: {words}") from None
         raise NotReady(f"Spark gave up ({words}); the same command again goes on, and does nothing twice") from None
+
+
+def _condition_of(error: Exception) -> tuple[str, str]:
+    """Return Spark's name of an error, or of its first cause with a name, and the path that it concerns; empty without."""
+    from py4j.protocol import Py4JError
+
+    cause: Any = getattr(error, "java_exception", error)
+    while cause is not None:
+        with suppress(AttributeError, Py4JError):
+            if condition := cause.getCondition():
+                return condition, cause.getMessageParameters().get("path", "")
+        cause = cause.getCause() if cause is not error else None
+    return "", ""

@@ -37,7 +37,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from brokerha.model import errors
 from brokerha.model.errors import BrokerhaError, ConfigurationError, StoreError
@@ -339,19 +339,22 @@ def _standard_error_to(file: Path) -> Iterator[None]:
         os.close(target)
 
 
-# ---- Ctrl-C
+# ---- Ctrl-C and SIGTERM
 
 
 @contextlib.contextmanager
 def start_is_clean() -> Iterator[None]:
-    """Wrap the start of Spark: Ctrl-C ends it at once, and processes that were started in the block end when the block fails.
+    """Wrap the start of Spark: Ctrl-C and SIGTERM end it at once, and processes that were started in the block end when it fails.
 
-    Spark takes over SIGINT for good, and forgets its JVM when it is interrupted before the JVM has reported its port.
+    Spark takes over SIGINT for good, and forgets its JVM when it is interrupted before the JVM has reported its port. A JVM that is
+    starting when its parent ends goes on for a minute.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGINT)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     before = children()
     try:
+        if is_main and handlers[signal.SIGTERM] is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _end)
         yield
     except BaseException:
         for child in children() - before:
@@ -359,9 +362,14 @@ def start_is_clean() -> Iterator[None]:
                 os.kill(child, signal.SIGKILL)
         raise
     finally:
-        # None: a handler from outside Python, which Python cannot restore.
-        if is_main and handler is not None:
-            signal.signal(signal.SIGINT, handler)
+        for number, handler in handlers.items():
+            # None: a handler from outside Python, which Python cannot restore.
+            if is_main and handler is not None:
+                signal.signal(number, handler)
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 @contextlib.contextmanager

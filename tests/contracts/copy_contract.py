@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import StoreError, StoreFull
 from brokerha.model.operations import Logged, LoggedRow
 from brokerha.ports.copies import Snapshot, WorkerCopy
 from tests.contracts.store_contract import IN_GRAPH, A, B, C, lines, quads, read, rows, run
@@ -273,7 +273,7 @@ class CopyContract:
         filled(source)
         snapshot = source.make_snapshot("n")
         free_bytes[0] = 1234
-        with pytest.raises(StoreError, match=r"no space for the snapshot: it needs [\d,]+ bytes.*, 1,234 are free"):
+        with pytest.raises(StoreFull, match=r"no space for the snapshot: it needs [\d,]+ bytes.*, 1,234 are free"):
             follower.begin_load("n", snapshot)
         with pytest.raises(StoreError, match="no snapshot is being loaded"):
             follower.open_load()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import StoreError, StoreFull
 from brokerha.model.operations import Logged, LoggedRow
 from tests.contracts.copy_contract import Open, Reopen, carry, changed_since, content, filled
 from tests.contracts.store_contract import C, quads, rows, run
@@ -117,9 +117,9 @@ class KeptContract:
         kept = copy.keep(1)
         run(copy, [("put", "t", b"k", b"later")])
         free_bytes[0] = 123
-        with pytest.raises(StoreError, match=r"no space for the copy to keep: it needs [\d,]+ bytes.*, 123 are free"):
+        with pytest.raises(StoreFull, match=r"no space for the copy to keep: it needs [\d,]+ bytes.*, 123 are free"):
             copy.keep(2)
-        with pytest.raises(StoreError, match=r"no space for the kept copy"):
+        with pytest.raises(StoreFull, match=r"no space for the kept copy"):
             copy.restore_kept()
         assert copy.kept == kept
         free_bytes[0] = 1 << 40

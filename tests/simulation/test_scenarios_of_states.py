@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from brokerha.master.config import RetentionConfig
-from brokerha.master.retention import Retention
+from brokerha.master.retention import Owner, Retention
 from brokerha.model import states
 from brokerha.model.records import IdsTaken, StateTaken
 from brokerha.simulator.processes import Aim
@@ -68,7 +68,7 @@ class TestLongAbsence:
         # Given m3 that lacks what nobody holds
         scene = away(workers)
         before = loaded(scene)
-        assert scene.master("m1").runner.core.dropped_pins == ("master m3",)
+        assert scene.master("m1").runner.core.dropped_pins == (Owner("peer", "m3"),)
         # When it is back
         come_back(scene)
         # Then it took over a state, and each of its workers a copy

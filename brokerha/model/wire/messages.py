@@ -159,6 +159,8 @@ class Progress:
     kept_number: int = 0
     kept_reason: str = ""
     """Reason why the last order to keep a copy failed; empty when it did not."""
+    is_disk_full: bool = False
+    """Whether it cannot write, or cannot take another copy, for want of space: a person must act, whatever its state says."""
 
 
 @dataclass(frozen=True, slots=True)

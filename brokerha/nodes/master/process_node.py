@@ -159,10 +159,10 @@ class ProcessNode:
         now_ms = self.clock.now().mono_ms
         if now_ms >= self._ask_settings_ms:
             self._ask_settings_ms = now_ms + ASK_SETTINGS_MS
-            self.transport.send([Outgoing(self.config.master.sync.node, SettingsRequest())])
+            self.transport.send([Outgoing(self.config.role.master, SettingsRequest())])
 
     def _on_settings(self, sender: NodeId, report: SettingsReport) -> None:
-        if sender != self.config.master.sync.node:
+        if sender != self.config.role.master:
             return
         try:
             self._settings.learn(report.lsn, rows_of(told_by(report)))
@@ -188,14 +188,14 @@ class ProcessNode:
         if (before := self.master) is not None:
             self.master = None
             # With no wait for the thread of the log: this process is a backup from now on, and its primary waits for it.
-            before.retire(f"{self.config.process} is not primary of {self.config.master.sync.node} any more", 0)
+            before.retire(f"{self.config.process} is not primary of {self.config.role.master} any more", 0)
             self._has_stood_down.set()
         if runner is not None:
             self.master = self._make_master(self.copy.journal, runner, self.loop, self.orders)
         self.transport.serve_clients(runner is not None)
-        log.info("role", node=self.config.process, master=self.config.master.sync.node, role=role, view=view)
+        log.info("role", node=self.config.process, master=self.config.role.master, role=role, view=view)
         if self._on_role_change:
-            arguments = [self._on_role_change, self.config.process, self.config.master.sync.node, role, str(view)]
+            arguments = [self._on_role_change, self.config.process, self.config.role.master, role, str(view)]
             threading.Thread(target=_run_hook, args=(arguments,), daemon=True).start()
 
     # ---- Front
@@ -205,7 +205,7 @@ class ProcessNode:
         if (master := self.master) is not None:
             return master
         state, reason = self.runner.state()
-        message = f"{self.node_id} is a backup of {self.config.master.sync.node} ({state}{f': {reason}' if reason else ''})"
+        message = f"{self.node_id} is a backup of {self.config.role.master} ({state}{f': {reason}' if reason else ''})"
         if self.runner.primary:
             message += f"; {self.runner.primary} is primary"
         raise NotPrimary(message)

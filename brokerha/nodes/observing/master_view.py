@@ -12,7 +12,7 @@ from brokerha.following.leader import NEVER
 from brokerha.master.belonging import is_outside
 from brokerha.master.pins import lowest_back, needed_entries
 from brokerha.model import states
-from brokerha.model.errors import DISK_IS_FULL, InvalidRequest
+from brokerha.model.errors import InvalidRequest
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.log_lineages import Rewinds, lineage_at, newest, rewinds_of
@@ -229,7 +229,7 @@ class MasterView:
         if state == states.UNKNOWN and (wrong := self._transport.status().set_aside.get(worker.node)):
             reason = f"{reason}; its messages are set aside: {wrong.reason}"
             remedy = {"action": wrong.remedy}
-        if DISK_IS_FULL in reason:
+        if worker.said.is_disk_full and state not in (states.OFF, states.UNKNOWN):
             remedy = {"action": states.ACTIONS[states.DISK_FULL]}
         progress = progress_of(worker, core.site.executed, now.mono_ms)
         if progress and state != states.UNKNOWN:

@@ -15,7 +15,8 @@ import structlog
 
 from brokerha.master import belonging
 from brokerha.master.core import MasterCore
-from brokerha.master.pins import NAMED, PEER, SPLIT
+from brokerha.master.pins import SPLIT
+from brokerha.master.retention import Owner
 from brokerha.master.state_words import epoch_state, is_alone
 from brokerha.model import states
 from brokerha.model.epochs import Epoch, EpochId
@@ -195,7 +196,7 @@ class SiteLog:
         self._read_only = ""
         self._attention = ""
         self._differing: frozenset[NodeId] = frozenset()
-        self._dropped: tuple[NodeId, ...] = ()
+        self._dropped: tuple[Owner, ...] = ()
         for name in ("probe_turns_total", "probe_losses_total", "read_only_total", "pins_dropped_total"):
             self.counts[name] = 0
 
@@ -285,34 +286,31 @@ class SiteLog:
     def _on_dropped(self, core: MasterCore) -> None:
         """Log each reader of the log that lags by more than the hard limit: it cannot catch up from the log any more."""
         before, self._dropped = self._dropped, core.dropped_pins
-        for name in sorted(set(self._dropped) - set(before)):
+        for owner in sorted(set(self._dropped) - set(before)):
             self.counts["pins_dropped_total"] += 1
-            more = "takes a snapshot"
-            if name == SPLIT:
-                more = "this master cannot go back any more: then it has to take over the state of another one"
-            if name.startswith((NAMED, PEER)):
-                more = "who set it has to begin anew" if name.startswith(NAMED) else "takes over the state of another master"
+            worker = core.site.workers.get(owner.name) if owner.kind == "worker" else None
             log.warning(
                 "log not kept",
                 node=self._master,
-                **_whom(name),
-                lsn=core.site.workers[name].applied if name in core.site.workers else None,
-                reason=f"it needs more of the log than tx-log-hard-limit allows, and {more}",
+                **{owner.kind: owner.name},
+                lsn=worker.applied if worker is not None else None,
+                reason=f"it needs more of the log than tx-log-hard-limit allows, and {_ENDS[SPLIT if owner == SPLIT else owner.kind]}",
             )
-        for name in sorted(set(before) - set(self._dropped)):
-            log.info("log kept again", node=self._master, **_whom(name))
+        for owner in sorted(set(before) - set(self._dropped)):
+            log.info("log kept again", node=self._master, **{owner.kind: owner.name})
 
     def _count(self, name: str, worker: NodeId) -> None:
         self.counts[name, worker] += 1
 
 
-def _whom(name: str) -> dict[str, str]:
-    """Return the owner of a held part of the log: a worker, a master, or a pin."""
-    if name == SPLIT:
-        return {"pin": SPLIT}
-    if name.startswith(PEER):
-        return {"peer": name.removeprefix(PEER)}
-    return {"pin": name.removeprefix(NAMED)} if name.startswith(NAMED) else {"worker": name}
+_ENDS: dict[str | Owner, str] = {
+    "worker": "takes a snapshot",
+    "backup": "takes a snapshot",
+    "peer": "takes over the state of another master",
+    "pin": "who set it has to begin anew",
+    SPLIT: "this master cannot go back any more: then it has to take over the state of another one",
+}
+"""What follows for an owner of a part of the log that is not kept, by its kind."""
 
 
 _TOLD = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from brokerha.model.errors import BrokerhaError, StoreDamaged, StoreError
+from brokerha.model.errors import BrokerhaError, StoreDamaged, StoreError, StoreFull
 from brokerha.model.ready import (
     AbandonLoad,
     BeginLoad,
@@ -80,7 +80,7 @@ def carry_out_copy(copy: WorkerCopy, decision: CopyDecision, tell: Callable[[Cop
             try:
                 return _load(copy, decision)
             except StoreError as error:
-                return LoadFailed(str(error))
+                return LoadFailed(str(error), isinstance(error, StoreFull))
 
 
 def _condemn(copy: WorkerCopy, decision: Condemn) -> None:

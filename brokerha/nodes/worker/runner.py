@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from brokerha.model.errors import StoreDamaged, StoreDiffers, StoreError
+from brokerha.model.errors import StoreDamaged, StoreDiffers, StoreError, StoreFull
 from brokerha.model.operations import ResultRow
 from brokerha.model.ready import (
     ApplyBatch,
@@ -92,7 +92,7 @@ def carry_out(store: Store, decision: StoreDecision) -> StoreDone | StoreFailed:
     except StoreDiffers as error:
         return StoreFailed(str(error), is_damage=True, lsn=error.lsn, fingerprint=error.fingerprint)
     except StoreError as error:
-        return StoreFailed(str(error), is_damage=isinstance(error, StoreDamaged))
+        return StoreFailed(str(error), isinstance(error, StoreDamaged), is_disk_full=isinstance(error, StoreFull))
     applied = store.applied()
     first_lsn = applied.lsn + 1 if isinstance(decision, BeginLineage) else decision.first_lsn
     return StoreDone(first_lsn, applied.lsn, tuple(results), applied.fingerprint, applied.items)

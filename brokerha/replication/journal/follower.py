@@ -108,6 +108,7 @@ class JournalFollower:
         line = self._open(log, state)
         follow = FollowConfig(config.process, config.heartbeat_ms, ask=config.ask, load=config.load)
         self.follower = Follower(follow, line, self._on_left, pending_load)
+        self.loads = self.follower.loads
 
     @property
     def state(self) -> State:
@@ -117,7 +118,7 @@ class JournalFollower:
     @property
     def loading(self) -> Loading | None:
         """Return the load that is under way."""
-        return self.follower.loads.current
+        return self.loads.current
 
     def _open(self, log: NumberedLog, state: MasterState) -> Line:
         """Follow this journal from now on."""
@@ -170,7 +171,7 @@ class JournalFollower:
         if not self.is_resting:
             self.follower.change(Event.COINED)
         self.follower.must_tell = True
-        if self.state is State.LOAD and not self.follower.loads.is_opening:
+        if self.state is State.LOAD and not self.loads.is_opening:
             self._begin_load(now)
 
     def _restart(self) -> None:
@@ -323,11 +324,11 @@ class JournalFollower:
 
     def _begin_load(self, now: Instant) -> None:
         """Load from the primary only: another process may lack records that were confirmed from here."""
-        self.follower.loads.begin((self.primary,), now)
+        self.loads.begin((self.primary,), now)
 
     def on_loaded(self, log: NumberedLog, state: MasterState) -> None:
         """Continue with the snapshot that is open as the journal, whatever was decided meanwhile."""
-        self._outgoing += self.follower.loads.on_opened()
+        self._outgoing += self.loads.on_opened()
         self.follower.line = self._open(log, state)
         self.last_load = f"loaded records up to {state.last_number}, because: {self.last_load}"
         self.follower.change(Event.LOADED)
@@ -336,7 +337,7 @@ class JournalFollower:
     def _take_from_load(self, now: Instant) -> list[CopyDecision]:
         if self.follower.at_disk is not None:
             return []
-        messages, decisions, failures = self.follower.loads.take(now)
+        messages, decisions, failures = self.loads.take(now)
         self._outgoing += messages
         if failures:
             self._coin_at_ms = now.mono_ms + self.config.coin_again_ms

@@ -186,6 +186,8 @@ class WorkerCore:
         self.view = 0
         self.idle_reason = ""
         self.failure = ""
+        self.is_disk_full = False
+        """Whether the last write, of the copy or of a load, failed for want of space."""
         self.master_lsn = copy.applied
         """Highest LSN that the master is known to have."""
         self.running_reads = 0
@@ -236,6 +238,7 @@ class WorkerCore:
             case LoadOpened():
                 self._on_opened(item)
             case LoadBegun() | ChunkKept() | LoadFailed():
+                self.is_disk_full = isinstance(item, LoadFailed) and item.is_disk_full
                 self._fail_load(self.replacing.on_answer(item, now))
 
     def _on_message(self, sender: NodeId, message: Message, now: Instant) -> None:
@@ -351,7 +354,7 @@ class WorkerCore:
     def _on_done(self, done: StoreDone) -> None:
         decision = self.follower.finish()
         invariant(done.applied_lsn >= self.applied, "what was applied never moves backwards", lsn=done.applied_lsn)
-        self.failure = ""
+        self.failure, self.is_disk_full = "", False
         self.applied, self.fingerprint, self.items = done.applied_lsn, done.fingerprint, done.items
         if isinstance(decision, ApplyBatch | BeginLineage):
             self.going_over.on_written(decision)
@@ -370,6 +373,7 @@ class WorkerCore:
         self.follower.finish()
         self._line.restart(self.applied)
         self.follower.must_tell = True
+        self.is_disk_full = failed.is_disk_full
         if failed.is_damage:
             self.differs = (failed.lsn, failed.fingerprint)
             self._on_damaged(failed.reason)
@@ -396,7 +400,7 @@ class WorkerCore:
         self._outgoing += self.replacing.on_opened(opened)
         self.journal, self.applied = opened.journal, opened.applied_lsn
         self.fingerprint, self.items = opened.fingerprint, opened.items
-        self.trouble, self.failure, self.differs = "", "", (0, b"")
+        self.trouble, self.failure, self.differs, self.is_disk_full = "", "", (0, b""), False
         self.going_over.on_opened(opened.lineage)
         self.master_lsn = max(self.master_lsn, self.applied)
         self.follower.change(Event.LOADED)
@@ -554,4 +558,5 @@ def progress_of(core: WorkerCore) -> Progress:
         kept_lineage=core.kept.state.lineage,
         kept_number=core.kept.state.number,
         kept_reason=core.kept.reason,
+        is_disk_full=core.is_disk_full and (bool(core.failure) or not core.follower.is_following),
     )

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.errors import StoreDamaged, StoreError, StoreFull
 from brokerha.stores.files.durable import delete_tree, fsync_path, replace_file
 from brokerha.stores.files.environment import locked, store_errors
 
@@ -169,16 +169,16 @@ class CopyDirectory:
         return bool(numbers)
 
     def check_space(self, what: str, missing_bytes: int, free_bytes: Callable[[Path], int]) -> None:
-        """Raise StoreError when the disk lacks room for the missing bytes. Deletes a damaged copy moved aside if needed."""
+        """Raise StoreFull when the disk lacks room for the missing bytes. Deletes a damaged copy moved aside if needed."""
         needed_bytes = missing_bytes + SPARE_BYTES
         if free_bytes(self.home) < needed_bytes:
             self.delete_aside()
         free = free_bytes(self.home)
         if free < needed_bytes:
-            raise StoreError(f"no space for {what}: it needs {needed_bytes:,} bytes beside the present copy, {free:,} are free")
+            raise StoreFull(f"no space for {what}: it needs {needed_bytes:,} bytes beside the present copy, {free:,} are free")
 
     def check_room(self) -> None:
-        """Raise StoreError when no file can grow here: quotas and process limits do not show in the free space of the system."""
+        """Raise StoreFull when no file can grow here: quotas and process limits do not show in the free space of the system."""
         room = self.home / ROOM
         with store_errors("there is no room"):
             try:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from brokerha.model.errors import NotReady, StoreDamaged, StoreError, StoreStuck
+from brokerha.model.errors import NotReady, StoreDamaged, StoreError, StoreFull, StoreStuck
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import Logged, LoggedRow, Result
 from brokerha.ports.copies import CHUNK_BYTES, Kept, Snapshot
@@ -279,7 +279,7 @@ class WorkerCopy:
             answer = generation.store.read(kind, name, arguments, may_go_on)
         except BaseException as error:
             generation.give_back()
-            if isinstance(error, StoreStuck) or (self._is_shut and type(error) is StoreError):
+            if isinstance(error, StoreStuck) or (self._is_shut and type(error) in {StoreError, StoreFull}):
                 # Neither the read nor the copy is wrong: another worker answers, or this one a little later.
                 raise NotReady(str(error)) from error
             raise

@@ -26,7 +26,7 @@ from zlib import crc32
 import lmdb
 import msgpack
 
-from brokerha.model.errors import DISK_IS_FULL, StoreDamaged, StoreError, StoreStuck
+from brokerha.model.errors import StoreDamaged, StoreError, StoreFull, StoreStuck
 from brokerha.stores.files.data_file import check_data_file
 from brokerha.stores.files.durable import fsync_path
 
@@ -118,11 +118,12 @@ def store_errors(doing: str) -> Iterator[None]:
         raise StoreDamaged(f"{doing}: the store is damaged: {error}; take the content from another worker") from error
     except (lmdb.Error, OSError) as error:
         code = getattr(error, "code", 0) or getattr(error, "errno", 0) or 0
-        what = DISK_IS_FULL if code in _NO_SPACE else _said(error, doing)
+        if code in _NO_SPACE:
+            raise StoreFull(f"{doing}: the disk is full") from error
         if code == errno.EIO:
             # LMDB reports EIO also when a disk took only the beginning of a write.
-            what = f"{DISK_IS_FULL} or faulty"
-        raise StoreError(f"{doing}: {what}") from error
+            raise StoreFull(f"{doing}: the disk is full or faulty") from error
+        raise StoreError(f"{doing}: {_said(error, doing)}") from error
 
 
 def _said(error: Exception, doing: str) -> str:

@@ -81,12 +81,9 @@ class UpdateRun:
         self._clear_all = clear
         self._waiting: list[DataStep | Modify] = []
         self._prologue = ""
-        self._is_last = False
-        """True if no later operation can add a quad again that this operation removes."""
 
     def add(self, operation: OnQuads, txid: TxId, timestamp: Timestamp, number: int, *, is_last: bool = False) -> None:
         """Take in an operation, the last one of the transaction on this repository or not. Raises Rejected, StoreError."""
-        self._is_last = is_last
         try:
             match operation:
                 case Add():
@@ -95,9 +92,9 @@ class UpdateRun:
                     self._data(DataStep(removed=read_nquads(operation.text)))
                 case Clear():
                     self.finish()
-                    self._clear("ALL")
+                    self._clear("ALL", is_last=is_last)
                 case Update():
-                    self._update(operation.text, txid, timestamp, number)
+                    self._update(operation.text, txid, timestamp, number, is_last=is_last)
         except InvalidRequest as error:
             raise Rejected(str(error)) from None
 
@@ -115,29 +112,28 @@ class UpdateRun:
             else:
                 self.view.apply(step.removed, step.added)
 
-    def _update(self, text: str, txid: TxId, timestamp: Timestamp, number: int) -> None:
+    def _update(self, text: str, txid: TxId, timestamp: Timestamp, number: int, *, is_last: bool) -> None:
         plain = read_plain_data(text)
         if plain is not None:
             step = DataStep(added=plain.quads) if plain.is_insert else DataStep(removed=plain.quads)
             self._data_of_update(step)
             return
         request = read_update(text)
-        is_last = self._is_last
         for index, part in enumerate(request.parts):
-            self._is_last = is_last and not any(map(_may_bring_back, request.parts[index + 1 :]))
+            none_brings_back = is_last and not any(map(_may_bring_back, request.parts[index + 1 :]))
             seed = seed_of(txid, number, index)
             if part.kind == "MODIFY":
                 modify = Modify(request, part, FreshFunctions(seed, timestamp), seed)
                 may_be_plain = self._union is None and not self._waiting and self.view.adds <= _ADDS_FOR_PLAIN
                 if may_be_plain and (like := modify.plain()):
-                    self._remove(*like)
+                    self._remove(*like, is_last=none_brings_back)
                 elif modify.may_change:
                     self._modify(modify)
             elif part.kind in {"INSERT DATA", "DELETE DATA"}:
                 self._data_of_update(data_step(request, part, seed))
             else:
                 self.finish()
-                self._graph_operation(request, part)
+                self._graph_operation(request, part, is_last=none_brings_back)
 
     def _data(self, step: DataStep) -> None:
         if self._waiting:
@@ -190,10 +186,10 @@ class UpdateRun:
         for modify in modifies:
             modify.check()
 
-    def _graph_operation(self, request: Request, part: Part) -> None:
+    def _graph_operation(self, request: Request, part: Part, *, is_last: bool) -> None:
         graphs = [g if isinstance(g, str) else read_iri(request, part, g) for g in part.graphs]
         if part.kind in {"CLEAR", "DROP"}:
-            self._clear(graphs[0])
+            self._clear(graphs[0], is_last=is_last)
         elif part.kind == "CREATE":
             graph = _graph(graphs[0])
             if not part.silent and not self.view.is_empty(graph):
@@ -201,19 +197,20 @@ class UpdateRun:
         else:
             self._transfer(part.kind, _graph(graphs[0]), _graph(graphs[1]), silent=part.silent)
 
-    def _clear(self, which: NamedNode | str) -> None:
+    def _clear(self, which: NamedNode | str, *, is_last: bool) -> None:
         if self._goes_whole(which) and (empty := self._clear_all()) is not None:
             self._engine, self.view = empty, QuadView(empty, PendingQuads())
             self._union = None if self._union is None else ()
             return
-        self._remove(which)
+        self._remove(which, is_last=is_last)
 
-    def _remove(self, which: Graph | str, like: Pattern = ANY) -> None:
+    def _remove(self, which: Graph | str, like: Pattern = ANY, *, is_last: bool) -> None:
         """Remove the quads of a graph, ``NAMED`` or ``ALL`` that match a pattern; raise Rejected once they are certainly too many.
 
-        The limit depends only on the quads, never on the moment of the check.
+        ``is_last``: no later operation can add a quad again that this one removes. The limit depends only on the quads, never on the
+        moment of the check.
         """
-        limit_bytes = EFFECT_LIMIT_BYTES if self._is_last else CLEARED_LIMIT_BYTES
+        limit_bytes = EFFECT_LIMIT_BYTES if is_last else CLEARED_LIMIT_BYTES
         sure = smallest = 0
         if which == "NAMED":
             quads = self.view.quads_in_named_graphs(like)

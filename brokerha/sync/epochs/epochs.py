@@ -313,6 +313,7 @@ class Epochs:
 
     def before(self, sync: SyncState, result: RoundResult, now: Instant) -> bool:
         """Decide, take in the tail, install; records of earlier rounds are durable. Return False when this master must stop."""
+        self.proposing.end_if_outrun(sync, now.mono_ms)
         base = self.proposing.base(sync, now.mono_ms)
         if base is not None:
             base_lsn, sources = base

@@ -1,7 +1,7 @@
 """Leading an epoch change: one attempt after the other, with growing patience (rules R8, R9).
 
     is_due -> begin_attempt -> prepare to all that are heard -> reports of a majority -> base -> decide
-                                                     `-> a refusal, or no answer: wait, then take a higher number
+                                                     `-> a refusal, a reporter that is further, or no answer: wait, then take a higher number
 
 Who begins: of the members that hear each other, the first in the alphabet begins at once and each other one some time later, so
 that two seldom begin. When two do, the higher id wins and the other one waits. An attempt waits for all members that it hears, but
@@ -247,13 +247,18 @@ class Proposing:
                 messages.append(Outgoing(node, EpochPrepare(attempt.epoch, attempt.change, sync.mode)))
         return messages
 
+    def end_if_outrun(self, sync: SyncState, mono_ms: int) -> None:
+        """End the attempt when enough have reported, and one of them is in an epoch that is not below it."""
+        attempt = self.attempt
+        if attempt is None or not self._is_enough(sync, attempt):
+            return
+        if any(max(report.row.epoch, report.reads)[0] >= attempt.epoch[0] for report in attempt.reports.values()):
+            self._fail(mono_ms)
+
     def base(self, sync: SyncState, mono_ms: int) -> tuple[Lsn, list[NodeId]] | None:
         """Return (LSN to reach before deciding, its owners) once enough have reported, else None; LSN -1: an owner decides."""
         attempt = self.attempt
-        if attempt is None or sync.node not in attempt.reports or not self._is_enough(sync, attempt):
-            return None
-        if any(max(report.row.epoch, report.reads)[0] >= attempt.epoch[0] for report in attempt.reports.values()):
-            self._fail(mono_ms)
+        if attempt is None or not self._is_enough(sync, attempt):
             return None
         known = {*attempt.reports, *attempt.without}
         awaited = [node for node in self._asked(sync, attempt, mono_ms) if node not in known]
@@ -279,8 +284,8 @@ class Proposing:
         return known.after(change)
 
     def _is_enough(self, sync: SyncState, attempt: Attempt) -> bool:
-        """Tell whether majorities of the configurations before and after the change have reported."""
-        if not attempt.is_majority(sync):
+        """Tell whether this master and majorities of the configurations before and after the change have reported."""
+        if sync.node not in attempt.reports or not attempt.is_majority(sync):
             return False
         return attempt.is_forced or self._configuration(sync, attempt).is_majority(attempt.reports)
 

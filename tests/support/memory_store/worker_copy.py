@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.errors import StoreDamaged, StoreError, StoreFull
 from brokerha.model.operations import Change, Delete, Put, QuadsChanged
 from brokerha.ports.copies import Kept, Snapshot
 from brokerha.stores.copies.snapshot_chunks import Chunks, sums_of
@@ -188,7 +188,7 @@ class MemoryCopy(MemoryStore):
 
     def _check_space(self, what: str, needed_bytes: int) -> None:
         if self._free_bytes is not None and self._free_bytes() < needed_bytes:
-            raise StoreError(f"no space for {what}: it needs {needed_bytes:,} bytes, {self._free_bytes():,} are free")
+            raise StoreFull(f"no space for {what}: it needs {needed_bytes:,} bytes, {self._free_bytes():,} are free")
 
     def _begun_load(self) -> _Load:
         if self._load is None:

@@ -69,7 +69,7 @@ def told(**changes: Any) -> list[Finding]:
     return broker(management=replace(TOLD, **changes))
 
 
-def linked(links: dict[str, str] | None) -> list[Finding]:
+def linked(links: dict[tuple[str, str], str] | None) -> list[Finding]:
     """At the broker of m1, which is to fetch from those of m2 and m3."""
     return judging.of_broker(replace(BROKER, management=replace(TOLD, links=links)), replace(WANTED, linked=("m2", "m3")))
 
@@ -82,7 +82,7 @@ def read_by(masters: int) -> list[Finding]:
 
 THEIRS = "inequivalent arg … received 'brokerha.cluster.orders' but current is 'brokerha.cluster.stock'"
 LINKS = {
-    f"{master} {exchange} to {exchange}": "running" for master in ("m2", "m3") for exchange in ("brokerha.sync", "brokerha.data")
+    (f"{master} {exchange}", exchange): "running" for master in ("m2", "m3") for exchange in ("brokerha.sync", "brokerha.data")
 }
 """All that there should be."""
 
@@ -144,7 +144,7 @@ CASES: dict[str, tuple[list[Finding], str, str]] = {
     "a door that cannot be opened": (of_port(replace(PORT, problem="no users: make some")), PROBLEM, "cannot be opened: no users: make some"),
     "another cluster in the virtual host": (read_by(3), PROBLEM, "3 masters read brokerha.writes.any in the virtual host 'orders'"),
     "the virtual host of another cluster": (broker(exchanges={"brokerha.cluster": THEIRS}), PROBLEM, "belongs to the cluster stock, and this is orders"),
-    "a link that does not run": (linked({**LINKS, "m3 brokerha.data to brokerha.data": "econnrefused"}), PROBLEM, "m3 brokerha.data to brokerha.data does not run: econnrefused"),
+    "a link that does not run": (linked({**LINKS, ("m3 brokerha.data", "brokerha.data"): "econnrefused"}), PROBLEM, "m3 brokerha.data to brokerha.data does not run: econnrefused"),
     "a link that is missing": (linked(dict(list(LINKS.items())[:3])), PROBLEM, "1 links to brokerha.data"),
 }  # fmt: skip
 

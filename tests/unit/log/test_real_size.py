@@ -14,7 +14,7 @@ import pytest
 from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
 from brokerha.master.config import RetentionConfig
-from brokerha.master.retention import LOOK_MS, Facts, Retention
+from brokerha.master.retention import LOOK_MS, Facts, Owner, Retention
 from brokerha.model.ids import Instant
 from brokerha.model.records import Accepted, Added, Appended, Outcomes, Record
 
@@ -47,7 +47,7 @@ class Site:
     retention: Retention
     lsn: int = 0
     looks: int = 0
-    peers: dict[str, int] = field(default_factory=dict)
+    peers: dict[Owner, int] = field(default_factory=dict)
     steps_s: list[float] = field(default_factory=list)
     most_bytes: int = 0
 
@@ -107,7 +107,7 @@ def test_the_directory_stays_bounded_over_300_000_transactions_and_shrinks_after
     assert all(site.journal.lsn_of(txid_of(lsn)) == lsn for lsn in range(site.lsn - depth, site.lsn, 997))
     assert not any(site.journal.lsn_of(txid_of(lsn)) for lsn in range(1, site.lsn - 2 * depth, 997))
     # When a peer holds four times as much back, and comes again
-    site.peers["m2"] = site.lsn
+    site.peers[Owner("peer", "m2")] = site.lsn
     while site.lsn < TRANSACTIONS + 4 * KEPT:
         site.write()
     site.report("a peer was away")

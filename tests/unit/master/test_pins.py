@@ -10,7 +10,7 @@ import pytest
 from brokerha.master.config import RetentionConfig
 from brokerha.master.core import MasterCore
 from brokerha.master.pins import LONGEST_S, PINS_LIMIT, SPLIT, DurablePins, lowest_back, pins_of
-from brokerha.master.retention import Facts, Retention
+from brokerha.master.retention import Facts, Owner, Retention
 from brokerha.model.epochs import Configuration
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import Instant
@@ -27,7 +27,7 @@ HOUR_S = 3600
 def held(bench: OneMaster, core: MasterCore | None = None) -> dict[str, int]:
     """What is held for whom, workers left out."""
     found, _ = pins_of(core or bench.core, bench.now())
-    return {name: lsn for name, lsn in found.items() if name.startswith("pin ")}
+    return {owner.name: lsn for owner, lsn in found.items() if owner.kind == "pin"}
 
 
 def records(bench: OneMaster) -> list[PinsChanged]:
@@ -39,10 +39,10 @@ def test_a_pin_is_held_from_its_command_on_and_after_a_restart() -> None:
     until_us = bench.now().wall_us + HOUR_S * 1_000_000
     answer = bench.do("pin", name="archive", lsn=3, for_s=HOUR_S)
     assert answer == {"name": "archive", "lsn": 3, "until": until_us, "left_s": HOUR_S, "entries": 3, "dropped": False}
-    assert held(bench) == {"pin archive": 3}
+    assert held(bench) == {"archive": 3}
     core = bench.restart()
     assert records(bench) == [PinsChanged((("archive", 3, until_us),))]
-    assert held(bench, core) == {"pin archive": 3}
+    assert held(bench, core) == {"archive": 3}
 
 
 def test_setting_a_pin_again_moves_it_and_others_stay() -> None:
@@ -50,7 +50,7 @@ def test_setting_a_pin_again_moves_it_and_others_stay() -> None:
     bench.do("pin", name="b", lsn=2, for_s=HOUR_S)
     bench.do("pin", name="a", lsn=3, for_s=HOUR_S)
     bench.do("pin", name="a", lsn=6, for_s=2 * HOUR_S)
-    assert held(bench, bench.restart()) == {"pin a": 6, "pin b": 2}
+    assert held(bench, bench.restart()) == {"a": 6, "b": 2}
     rows = bench.do("pins")["pins"]
     assert [(row["name"], row["lsn"], row["entries"], row["left_s"]) for row in rows] == [
         ("a", 6, 0, 2 * HOUR_S),
@@ -63,9 +63,9 @@ def test_a_pin_ends_with_its_time_and_goes_with_the_next_change() -> None:
     bench.do("pin", name="short", lsn=1, for_s=10)
     bench.do("pin", name="long", lsn=2, for_s=HOUR_S)
     bench.ms += 9_999
-    assert held(bench) == {"pin short": 1, "pin long": 2}
+    assert held(bench) == {"short": 1, "long": 2}
     bench.ms += 1
-    assert held(bench) == {"pin long": 2}
+    assert held(bench) == {"long": 2}
     assert [row["name"] for row in bench.do("pins")["pins"]] == ["long"]
     assert bench.do("unpin", name="short") == {"name": "short", "changed": False}
     bench.do("pin", name="other", lsn=5, for_s=HOUR_S)
@@ -88,7 +88,7 @@ def test_the_list_says_whose_log_it_is_and_what_it_holds() -> None:
         "master": "m1", "first_lsn": 1, "last_lsn": 5, "hard_limit": 400_000, "split": None, "pins": [],
     }  # fmt: skip
     bench.do("pin", name="archive", lsn=3, for_s=HOUR_S)
-    bench.core.dropped_pins = ("pin archive",)
+    bench.core.dropped_pins = (Owner("pin", "archive"),)
     assert [row["dropped"] for row in bench.do("pins")["pins"]] == [True]
 
 
@@ -143,7 +143,7 @@ def test_the_log_is_held_for_a_pin_up_to_the_hard_limit() -> None:
     bench.run()
     bench.core.retention = Retention(RetentionConfig(max_size=2, slack=1, hard_limit=10))
 
-    def below(lsn: int) -> tuple[int, tuple[str, ...]]:
+    def below(lsn: int) -> tuple[int, tuple[Owner, ...]]:
         first = bench.core.sync.lsn + 1
         for number in range(first, lsn + 1):
             bench.core.step(Submit(0, f"t{number}", b"body"), bench.now())
@@ -162,15 +162,15 @@ def test_the_log_is_held_for_a_pin_up_to_the_hard_limit() -> None:
     assert below(10) == (3, ())
     # Ten are held with it, eleven would be too many.
     assert below(12) == (3, ())
-    assert below(13) == (12, ("pin archive",))
-    assert bench.core.dropped_pins == ("pin archive",)
+    assert below(13) == (12, (Owner("pin", "archive"),))
+    assert bench.core.dropped_pins == (Owner("pin", "archive"),)
 
 
 def test_retention_takes_a_pin_for_what_it_says() -> None:
     bench = OneMaster()
     bench.do("pin", name="archive", lsn=2, for_s=HOUR_S)
     pins, peers = pins_of(bench.core, bench.now())
-    assert pins == {"pin archive": 2, "w1": 6, "w2": 6}
+    assert pins == {Owner("pin", "archive"): 2, Owner("worker", "w1"): 6, Owner("worker", "w2"): 6}
     retention = Retention(RetentionConfig(max_size=1, slack=1, hard_limit=100))
     step = retention.step(bench.journal, Instant(bench.ms, 0), Facts(5, 5, pins, peers))
     assert step is not None
@@ -226,7 +226,7 @@ def test_what_a_worker_keeps_is_held_also_while_it_is_silent() -> None:
     bench.hear("w2", 5, kept_lsn=2, kept_number=1 << 60)
     bench.ms += bench.config.feed.dead_after_ms + 1
     found, _ = pins_of(bench.core, bench.now())
-    assert found["w2"] == 3
+    assert found[Owner("worker", "w2")] == 3
 
 
 def test_a_pin_behind_the_place_to_which_the_log_went_back_is_lowered() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from brokerha.log.log import Log
 from brokerha.master.config import RetentionConfig
-from brokerha.master.retention import LOOK_MS, Facts, Retention, Step
+from brokerha.master.retention import LOOK_MS, Facts, Owner, Retention, Step
 from brokerha.model.ids import Instant, Lsn
 from brokerha.model.invariants import InvariantBroken
 from tests.support.logs import memory_log
@@ -14,6 +14,9 @@ from tests.unit.log.turns import filled
 
 YOUNG = Instant(0, 0)
 """A moment at which nothing is too old."""
+W1, W2, W3 = (Owner("worker", name) for name in ("w1", "w2", "w3"))
+M2, M3 = (Owner("peer", name) for name in ("m2", "m3"))
+ARCHIVE = Owner("pin", "archive")
 
 
 def log_of(count: int) -> Log:
@@ -26,8 +29,8 @@ def log_of(count: int) -> Log:
 def decided(
     config: RetentionConfig,
     journal: Log,
-    pins: dict[str, Lsn] | None = None,
-    peers: dict[str, Lsn] | None = None,
+    pins: dict[Owner, Lsn] | None = None,
+    peers: dict[Owner, Lsn] | None = None,
     *,
     executed_lsn: Lsn | None = None,
     now: Instant = YOUNG,
@@ -63,53 +66,55 @@ def test_none_is_kept_that_is_too_old(journal: Log) -> None:
     ("pins", "peers", "executed", "below"),
     [
         ({}, {}, 100, 71),
-        ({"w1": 60, "w2": 90}, {}, 100, 60),
-        ({"w1": 95}, {}, 100, 71),
-        ({"archive": 70}, {"m2": 66}, 100, 66),
-        ({"w1": 65}, {"m2": 66}, 100, 65),
+        ({W1: 60, W2: 90}, {}, 100, 60),
+        ({W1: 95}, {}, 100, 71),
+        ({ARCHIVE: 70}, {M2: 66}, 100, 66),
+        ({W1: 65}, {M2: 66}, 100, 65),
         ({}, {}, 49, 50),
         ({}, {}, 0, 1),
     ],
 )
-def test_nothing_goes_that_is_needed(journal: Log, pins: dict[str, Lsn], peers: dict[str, Lsn], executed: Lsn, below: Lsn) -> None:
+def test_nothing_goes_that_is_needed(
+    journal: Log, pins: dict[Owner, Lsn], peers: dict[Owner, Lsn], executed: Lsn, below: Lsn
+) -> None:
     config = RetentionConfig(max_size=30)
     assert decided(config, journal, pins, peers, executed_lsn=executed) == Step(below, 1, ())
 
 
 def test_pins_may_hold_up_to_the_hard_limit_and_are_then_dropped_by_name(journal: Log) -> None:
     config = RetentionConfig(max_size=20, hard_limit=50)
-    assert decided(config, journal, {"w1": 51}) == Step(51, 1, ())
-    assert decided(config, journal, {"w1": 50, "w2": 55, "load w3": 7}) == Step(55, 1, ("load w3", "w1"))
-    assert decided(config, journal, {"w1": 50}) == Step(81, 1, ("w1",))
-    assert decided(RetentionConfig(max_size=20), journal, {"w1": 20}) == Step(81, 1, ("w1",))
-    assert decided(RetentionConfig(max_size=20), journal, {"w1": 21}) == Step(21, 1, ())
+    assert decided(config, journal, {W1: 51}) == Step(51, 1, ())
+    assert decided(config, journal, {W1: 50, W2: 55, W3: 7}) == Step(55, 1, (W1, W3))
+    assert decided(config, journal, {W1: 50}) == Step(81, 1, (W1,))
+    assert decided(RetentionConfig(max_size=20), journal, {W1: 20}) == Step(81, 1, (W1,))
+    assert decided(RetentionConfig(max_size=20), journal, {W1: 21}) == Step(21, 1, ())
 
 
 def test_peers_and_what_is_not_executed_hold_without_a_limit(journal: Log) -> None:
     config = RetentionConfig(max_size=20, hard_limit=50)
-    assert decided(config, journal, {"w1": 30}, {"m2": 10}) == Step(10, 1, ())
-    assert decided(config, journal, {"w1": 5}, {"m2": 10}) == Step(10, 1, ("w1",))
+    assert decided(config, journal, {W1: 30}, {M2: 10}) == Step(10, 1, ())
+    assert decided(config, journal, {W1: 5}, {M2: 10}) == Step(10, 1, (W1,))
     assert decided(config, journal, executed_lsn=3) == Step(4, 1, ())
 
 
 def test_peers_that_may_take_over_a_state_hold_up_to_the_hard_limit(journal: Log) -> None:
     retention = Retention(RetentionConfig(max_size=20, hard_limit=50))
 
-    def below(second: int, peers: dict[str, Lsn]) -> tuple[Lsn, Lsn, tuple[str, ...]]:
-        step = retention.step(journal, Instant(second * LOOK_MS, 0), Facts(100, 100, {"w1": 70}, peers, peers_give_way=True))
+    def below(second: int, peers: dict[Owner, Lsn]) -> tuple[Lsn, Lsn, tuple[Owner, ...]]:
+        step = retention.step(journal, Instant(second * LOOK_MS, 0), Facts(100, 100, {W1: 70}, peers, peers_give_way=True))
         assert step is not None
         return step.below, step.ids_below, step.dropped
 
-    assert below(1, {"m2": 51, "m3": 90}) == (51, 1, ())
-    assert below(2, {"m2": 50, "m3": 90}) == (70, 1, ("m2",))
+    assert below(1, {M2: 51, M3: 90}) == (51, 1, ())
+    assert below(2, {M2: 50, M3: 90}) == (70, 1, (M2,))
     # One that needs what is gone already holds what is held
     journal.trim(55)
-    assert below(3, {"m2": 7, "m3": 1}) == (55, 1, ())
+    assert below(3, {M2: 7, M3: 1}) == (55, 1, ())
 
 
 def test_ids_stay_known_as_long_as_a_peer_is_away(journal: Log) -> None:
     config, late = RetentionConfig(max_size=20, max_depth_us=100), Instant(0, 10**9)
-    for peers, ids_below in (({"m2": 7}, 7), ({"m2": 101}, 101)):
+    for peers, ids_below in (({M2: 7}, 7), ({M2: 101}, 101)):
         step = Retention(config).step(journal, late, Facts(100, 100, {}, peers, peers_give_way=True))
         assert step is not None
         assert (step.below, step.ids_below) == (101, ids_below)
@@ -133,7 +138,7 @@ def test_it_looks_once_in_a_while_and_in_each_turn_while_there_is_more(journal: 
     # Then it goes on to where it wanted to go, though more could go by now
     assert retention.step(journal, Instant(6, 0), Facts(102, 102)) == Step(71, 1, ())
     # When a pin appears meanwhile, then it counts at once
-    assert retention.step(journal, Instant(7, 0), Facts(100, 100, {"archive": 68})) == Step(68, 1, ())
+    assert retention.step(journal, Instant(7, 0), Facts(100, 100, {ARCHIVE: 68})) == Step(68, 1, ())
     retention.done(more=False)
     assert retention.step(journal, Instant(8, 0), facts) is None
     assert retention.deadline_ms() == 5 + LOOK_MS
@@ -159,11 +164,11 @@ def test_bounds_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
         RetentionConfig(**wrong)
 
 
-@pytest.mark.parametrize("pins", [{}, {"w1": 1_000}])
-def test_a_journal_that_is_kept_so_holds_a_bounded_number(pins: dict[str, Lsn]) -> None:
+@pytest.mark.parametrize("pins", [{}, {W1: 1_000}])
+def test_a_journal_that_is_kept_so_holds_a_bounded_number(pins: dict[Owner, Lsn]) -> None:
     journal, retention = memory_log("m1", "journal"), Retention(RetentionConfig(max_size=40, slack=10))
     author = None
-    dropped: set[str] = set()
+    dropped: set[Owner] = set()
     for turn in range(200):
         author = filled(journal, turns=1, per_turn=7, author=author)
         state = journal.state()

@@ -160,12 +160,12 @@ def test_of_a_worker_whose_disk_is_full_it_is_told_that_a_person_must_make_room(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> NoReturn:
-        raise errors.StoreError(f"cannot apply: {errors.DISK_IS_FULL}")
+        raise errors.StoreFull("cannot apply: no room")
 
     follower = next(name for name in ("w1", "w2") if not site.row(name)["probe"])
     monkeypatch.setattr(MemoryCopy, "apply", full)
     site.master.submit([("put", "t", b"k", b"v")])
-    until(lambda: site.row(follower)["reason"].startswith(f"cannot apply: {errors.DISK_IS_FULL}"))
+    until(lambda: site.row(follower)["reason"].startswith("cannot apply: no room"))
     assert site.row(follower)["action"] == states.ACTIONS[states.DISK_FULL]
 
 

@@ -7,6 +7,7 @@ retention lasts, then it loads once and follows; when it never ends, the hard li
 from __future__ import annotations
 
 from brokerha.master.config import MasterConfig, RetentionConfig
+from brokerha.master.retention import Owner
 from brokerha.model.ready import BeginLoad
 from brokerha.model.wire.messages import Chunk, Envelope, Executed, Progress
 from brokerha.replication.site.config import FeedConfig
@@ -93,4 +94,4 @@ def test_a_backup_that_never_ends_its_load_holds_the_log_up_to_the_hard_limit() 
     site.begin_anew()
     site.write(10 * KEPT)
     assert site.executed - site.group["m1"].journal.first_lsn() < 4 * KEPT
-    assert site.group.primary.master.core.dropped_pins == ("backup b1",)
+    assert site.group.primary.master.core.dropped_pins == (Owner("backup", "b1"),)

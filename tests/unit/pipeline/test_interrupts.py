@@ -1,8 +1,9 @@
-"""Ctrl-C around Spark: handlers, processes and words; without Spark."""
+"""Ctrl-C and SIGTERM around Spark: handlers, processes and words; without Spark."""
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -14,14 +15,18 @@ from brokerha.spark.session import children, cut_off_questions_untold, start_is_
 WAITING = (sys.executable, "-c", "input()")
 
 
-def test_the_handler_that_there_was_stays() -> None:
-    before = signal.getsignal(signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_handler_that_there_was_stays(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
     with start_is_clean():
-        signal.signal(signal.SIGINT, lambda *_: None)
-    assert signal.getsignal(signal.SIGINT) is before
+        signal.signal(number, lambda *_: None)
+    assert signal.getsignal(number) is before
 
 
-def test_what_an_interrupted_start_has_started_ends_and_nothing_else_does() -> None:
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_what_an_interrupted_start_has_started_ends_and_nothing_else_does(
+    number: signal.Signals, error: type[BaseException]
+) -> None:
     older = subprocess.Popen(WAITING, stdin=subprocess.PIPE)
     started: list[subprocess.Popen[bytes]] = []
 
@@ -29,9 +34,9 @@ def test_what_an_interrupted_start_has_started_ends_and_nothing_else_does() -> N
         with start_is_clean():
             started.append(subprocess.Popen(WAITING, stdin=subprocess.PIPE))
             assert {older.pid, started[0].pid} <= children()
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), number)
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(error):
         begin()
     assert started[0].wait(10) == -signal.SIGKILL
     assert older.poll() is None

@@ -318,6 +318,25 @@ def test_answers_about_a_load_that_nobody_wants_any_more_change_nothing() -> Non
     assert bench.progress().follows == "basic"
 
 
+def test_a_full_disk_is_told_until_a_write_succeeds_or_none_is_wanted() -> None:
+    bench = WorkerBench(applied=4, retry_ms=500)
+    bench.take(lines(5, 6))
+    bench.answer(StoreFailed("no room", is_disk_full=True))
+    assert bench.progress().is_disk_full
+    bench.ms += 500
+    bench.take(lines(5, 6))
+    bench.done(6, 5)
+    assert not bench.progress().is_disk_full
+    # Nor can it take another copy
+    bench.take(LoadFrom(1, ("w2",), "because"))
+    bench.answer(LoadFailed("no room", is_disk_full=True))
+    assert bench.progress().is_disk_full
+    bench.take(Idle(1, "its source is away"))
+    assert bench.progress().is_disk_full
+    bench.take(Coin(1))
+    assert not bench.progress().is_disk_full
+
+
 def test_a_snapshot_that_was_opened_counts_although_the_load_was_given_up_meanwhile() -> None:
     bench = WorkerBench(applied=4)
     bench.take(LoadFrom(1, ("w2",), "because"))

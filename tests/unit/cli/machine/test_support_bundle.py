@@ -156,3 +156,14 @@ def test_deployment_files_are_compared_for_the_nodes_of_this_machine(kind: str, 
     told = run("doctor", "m1").out
     assert f"warning  {kind} files: out of date" in told
     assert "--nodes m1,w1,w2 --user somebody --force" in told
+
+
+def test_deployment_files_that_were_formatted_by_hand_are_compared_too(run: Callable[..., Ran], tmp_path: Path) -> None:
+    port = free_ports(2)
+    (tmp_path / "cluster.toml").write_text(FILE.format(broker=f"amqp://127.0.0.1:{port + 1}/x", port=port))
+    assert run("init", "supervisord", "--user", "somebody").code == 0
+    for path in tmp_path.rglob("*.conf"):
+        path.write_text(path.read_text().replace(" = ", "="))
+    told = run("doctor").out
+    assert "warning  supervisord files" in told
+    assert "--nodes m1,w1 --user somebody --force" in told

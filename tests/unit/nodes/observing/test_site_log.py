@@ -9,10 +9,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokerha.master.core import MasterCore
+from brokerha.master.pins import SPLIT
+from brokerha.master.retention import Owner
 from brokerha.nodes.observing.watching import SiteLog
 from brokerha.replication.site.config import Standing, WorkerFeed
 
 Line = dict[str, Any]
+W1, W2 = Owner("worker", "w1"), Owner("worker", "w2")
 
 
 class FakeSite:
@@ -41,7 +44,7 @@ class Bench:
         self.site = FakeSite()
         self.feed = SimpleNamespace(probe=None, executed=7)
         self.sites = SimpleNamespace(differing={})
-        self.dropped_pins: tuple[str, ...] = ()
+        self.dropped_pins: tuple[Owner, ...] = ()
         self.log = SiteLog("m1")
 
     def told(self) -> list[Line]:
@@ -131,10 +134,10 @@ def test_a_site_that_differs_is_told_with_both_contents_and_when_it_agrees_again
 
 def test_a_worker_for_which_the_log_is_not_kept_any_more_is_told_once_and_when_that_ends(bench: Bench) -> None:
     bench.site.workers["w2"].applied = 3
-    bench.dropped_pins = ("w2",)
+    bench.dropped_pins = (W2,)
     (line,) = bench.told()
     assert (line["event"], line["log_level"], line["worker"], line["lsn"]) == ("log not kept", "warning", "w2", 3)
-    bench.dropped_pins = ("w1", "w2")
+    bench.dropped_pins = (W1, W2)
     assert [(line["event"], line["worker"]) for line in bench.told()] == [("log not kept", "w1")]
     bench.dropped_pins = ()
     assert [(line["event"], line["worker"]) for line in bench.told()] == [
@@ -145,7 +148,7 @@ def test_a_worker_for_which_the_log_is_not_kept_any_more_is_told_once_and_when_t
 
 
 def test_a_pin_that_holds_too_much_is_told_by_its_name(bench: Bench) -> None:
-    bench.dropped_pins = ("pin archive",)
+    bench.dropped_pins = (Owner("pin", "archive"),)
     (line,) = bench.told()
     assert (line["event"], line["pin"], line["lsn"]) == ("log not kept", "archive", None)
     assert line["reason"].endswith("who set it has to begin anew")
@@ -154,7 +157,23 @@ def test_a_pin_that_holds_too_much_is_told_by_its_name(bench: Bench) -> None:
 
 
 def test_a_master_that_is_away_for_too_long_is_told_as_a_master(bench: Bench) -> None:
-    bench.dropped_pins = ("master m3",)
+    bench.dropped_pins = (Owner("peer", "m3"),)
     (line,) = bench.told()
     assert (line["event"], line["peer"]) == ("log not kept", "m3")
     assert line["reason"].endswith("takes over the state of another master")
+
+
+def test_a_backup_that_is_away_for_too_long_is_told_as_a_backup(bench: Bench) -> None:
+    bench.dropped_pins = (Owner("backup", "b1"),)
+    (line,) = bench.told()
+    assert (line["event"], line["backup"], line["lsn"]) == ("log not kept", "b1", None)
+    assert line["reason"].endswith("takes a snapshot")
+    bench.dropped_pins = ()
+    assert [(line["event"], line["backup"]) for line in bench.told()] == [("log kept again", "b1")]
+
+
+def test_a_split_that_is_held_open_for_too_long_is_told_by_what_follows(bench: Bench) -> None:
+    bench.dropped_pins = (SPLIT,)
+    (line,) = bench.told()
+    assert (line["event"], line["pin"]) == ("log not kept", "a split")
+    assert "cannot go back any more" in line["reason"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.errors import StoreDamaged, StoreError, StoreFull
 from brokerha.model.fingerprints import EMPTY, from_text
 from brokerha.model.operations import LoggedRow, Result, pack_operations
 from brokerha.model.ready import ApplyBatch, ExecuteBatch, ResendResults, StoreDone, StoreFailed
@@ -59,12 +59,14 @@ def test_a_line_that_leads_elsewhere_names_its_lsn_and_what_this_copy_came_to():
 
 def test_damage_is_told_from_other_failures():
     class Failing(MemoryStore):
-        error = StoreError("the disk is full")
+        error = StoreError("a fault")
 
         def execute(self, first_lsn: int, items: Sequence[tuple[str, int, bytes]]) -> list[Result]:
             raise self.error
 
     store = Failing()
-    assert carry_out(store, ExecuteBatch(1, ITEMS)) == StoreFailed("the disk is full")
+    assert carry_out(store, ExecuteBatch(1, ITEMS)) == StoreFailed("a fault")
+    store.error = StoreFull("no room")
+    assert carry_out(store, ExecuteBatch(1, ITEMS)) == StoreFailed("no room", is_disk_full=True)
     store.error = StoreDamaged("a value is damaged")
     assert carry_out(store, ExecuteBatch(1, ITEMS)) == StoreFailed("a value is damaged", is_damage=True)

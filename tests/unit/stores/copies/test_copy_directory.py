@@ -11,7 +11,7 @@ from zlib import crc32
 
 import pytest
 
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import StoreError, StoreFull
 from brokerha.stores.copies.lives import LIFE
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from tests.contracts.copy_contract import carry, content, filled
@@ -226,7 +226,7 @@ def test_a_disk_that_is_full_is_no_damage(opened: Open, home: Path, monkeypatch:
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
-        with pytest.raises(StoreError, match="the disk is full"):
+        with pytest.raises(StoreFull, match="the disk is full"):
             opened()
     copy = opened()
     assert (rows(copy, "t"), copy.trouble) == ([(b"k", b"1")], "")

@@ -12,7 +12,7 @@ from typing import Any
 import lmdb
 import pytest
 
-from brokerha.model.errors import NotReady, StoreDamaged, StoreError, StoreStuck
+from brokerha.model.errors import NotReady, StoreDamaged, StoreError, StoreFull, StoreStuck
 from brokerha.ports.copies import Snapshot
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.stores.execution.worker_store import StoreOptions
@@ -330,7 +330,7 @@ def test_an_engine_that_could_not_write_is_opened_anew_when_files_can_grow_again
     monkeypatch.setattr(Bounded, "is_full", True)
     with pytest.raises(StoreStuck, match="the store is opened anew"):
         write(copy, 2)
-    with files_limited_to(4096), pytest.raises(StoreError, match="there is no room: the disk is full"):
+    with files_limited_to(4096), pytest.raises(StoreFull, match="there is no room: the disk is full"):
         write(copy, 2)
     # What is open can still be read.
     assert lines(copy) == ["<urn:s> <urn:p> <urn:1>"]

@@ -8,7 +8,7 @@ import lmdb
 import msgpack
 import pytest
 
-from brokerha.model.errors import StoreDamaged, StoreDiffers, StoreError
+from brokerha.model.errors import StoreDamaged, StoreDiffers, StoreError, StoreFull
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.operations import APPLIED, REJECTED, Result
 from brokerha.stores.execution import batch, presence, recovery
@@ -277,7 +277,7 @@ def test_a_full_disk_costs_the_batch_and_nothing_else(place: Place) -> None:
     run(store, [("put", "t", b"k", b"1"), ("add", "main", quads(A))])
     before = store.applied()
     for limit_bytes in (50_000, 200_000):
-        with files_limited_to(limit_bytes), pytest.raises(StoreError, match="the disk is full"):
+        with files_limited_to(limit_bytes), pytest.raises(StoreFull, match="the disk is full"):
             run(store, [("delete", "t", b"k")], [("put", "t", b"large", bytes(500_000)), ("add", "main", quads(B))])
         assert store.applied() == store.recompute() == before
     run(store, [("put", "t", b"large", bytes(500_000))])
