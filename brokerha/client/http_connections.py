@@ -3,7 +3,7 @@
 A request takes an idle connection of its node, or makes one. While too many are in use it waits for one, within its timeout. A
 connection that the node has closed is not used again. The caller reads an `Exchange` to its end or closes it.
 
-A small read costs a quarter of the time of a general client library (docs/decisions/0044-*.md). Proxies of the environment are not
+A small read costs less than half the time of a general client library (docs/decisions/0044-*.md). Proxies of the environment are not
 used, and redirects not followed: nodes send none.
 
 The environment holds the credentials, so that secrets never stand among the arguments of a command.

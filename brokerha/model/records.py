@@ -335,7 +335,7 @@ class Remembered(NamedTuple):
 
 
 class History(Protocol):
-    """Read-only view of a master's durable state; answers come from memory or a memory map, never from a network.
+    """Read-only view of a master's durable state; answers come from memory or the files of the log, never from a network.
 
     Like the storage interface of a consensus library it lets a core read its own past instead of keeping all of it in memory. It
     changes nothing, and the same records give the same answers.
