@@ -81,6 +81,10 @@ class QuadView:
         """Tell whether the transaction itself added this quad, so that its removal is no change."""
         return line in self._own.added
 
+    def adds_each_to(self, graph: Graph) -> bool:
+        """Tell whether each quad that comes into this graph is a change: it is empty, and the transaction itself emptied nothing."""
+        return not self._own.removed and self.is_empty(graph)
+
     def change(self) -> QuadChange:
         """Return the transaction's own net change so far."""
         return self._own.change()

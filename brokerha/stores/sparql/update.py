@@ -195,7 +195,9 @@ class UpdateRun:
             if not part.silent and not self.view.is_empty(graph):
                 raise Rejected(f"the graph {graph} already exists")
         else:
-            self._transfer(part.kind, _graph(graphs[0]), _graph(graphs[1]), silent=part.silent)
+            source, target = map(_graph, graphs)
+            is_end = is_last and part is request.parts[-1]
+            self._transfer(part.kind, source, target, silent=part.silent, is_last=is_end)
 
     def _clear(self, which: NamedNode | str, *, is_last: bool) -> None:
         if self._goes_whole(which) and (empty := self._clear_all()) is not None:
@@ -219,8 +221,7 @@ class UpdateRun:
         else:
             graph = _graph(which)
             quads = self.view.quads_in(graph, like)
-            terms = [short if term is None else str(term) for term, short in zip(like, _SHORTEST, strict=True)]
-            smallest = len(" ".join(terms if isinstance(graph, DefaultGraph) else [*terms, str(graph)]).encode())
+            smallest = _smallest(graph, like)
             sure = self.view.sure(graph, like, limit_bytes // smallest + 1)
         removed, size_bytes = list[str](), 0
         for line, _ in quads:
@@ -241,20 +242,38 @@ class UpdateRun:
             return self.view.is_empty(DefaultGraph())
         return which == "ALL" or not self.view.holds_beside(_graph(which))
 
-    def _transfer(self, kind: str, source: Graph, target: Graph, *, silent: bool) -> None:
+    def _transfer(self, kind: str, source: Graph, target: Graph, *, silent: bool, is_last: bool) -> None:
         """Do ADD, COPY or MOVE. A missing source raises Rejected; with SILENT it does nothing."""
         if source == target:
             return
-        quads = _limited(self.view.quads_in(source))
+        # If nothing can be there already, and nothing takes it away again, each quad counts.
+        limit_bytes = EFFECT_LIMIT_BYTES if is_last and self.view.adds_each_to(target) else None
+        quads = self._moved(source, target, limit_bytes)
         if not quads and not isinstance(source, DefaultGraph):
             if silent:
                 return
             raise Rejected(f"the graph {source} does not exist")
         removed = {} if kind == "ADD" else _limited(self.view.quads_in(target))
         if kind == "MOVE":
-            removed.update(quads)
-        moved = (Quad(quad.subject, quad.predicate, quad.object, target) for quad in quads.values())
-        self.view.apply(removed, {str(quad): quad for quad in moved})
+            removed.update(_limited(self.view.quads_in(source)))
+        self.view.apply(removed, quads)
+
+    def _moved(self, source: Graph, target: Graph, limit_bytes: int | None) -> dict[str, Quad]:
+        """Return the quads of a graph as quads of another; raise Rejected once they are certainly too many."""
+        smallest = _smallest(target)
+        sure = 0 if limit_bytes is None else self.view.sure(source, ANY, limit_bytes // smallest + 1)
+        moved, size_bytes = dict[str, Quad](), 0
+        for _, quad in self.view.quads_in(source):
+            as_moved = Quad(quad.subject, quad.predicate, quad.object, target)
+            line = str(as_moved)
+            moved[line] = as_moved
+            size_bytes += len(line.encode())
+            least_bytes = size_bytes + max(sure - len(moved), 0) * smallest
+            if len(moved) > EFFECT_LIMIT_QUADS or (limit_bytes is not None and least_bytes > limit_bytes):
+                raise Rejected(
+                    f"{TOO_MUCH}{source} does not fit into one transaction: INSERT it in parts, WHERE over SELECT ... LIMIT 50000"
+                )
+        return moved
 
 
 def data_step(request: Request, part: Part, seed: bytes) -> DataStep:
@@ -271,6 +290,12 @@ def data_step(request: Request, part: Part, seed: bytes) -> DataStep:
     check_not_reserved(step.removed)
     check_not_reserved(step.added)
     return step
+
+
+def _smallest(graph: Graph, like: Pattern = ANY) -> int:
+    """Return the size in bytes of the smallest line of a quad of this graph and pattern."""
+    terms = [short if term is None else str(term) for term, short in zip(like, _SHORTEST, strict=True)]
+    return len(" ".join(terms if isinstance(graph, DefaultGraph) else [*terms, str(graph)]).encode())
 
 
 def _graph(which: Graph | str) -> Graph:

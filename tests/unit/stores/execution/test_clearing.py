@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyoxigraph import Store
+from pyoxigraph import Quad, Store
 
 from brokerha.model.operations import APPLIED, REJECTED, Operation
 from brokerha.model.reserved import about
@@ -120,6 +121,44 @@ def test_what_the_transaction_itself_has_added_goes_at_no_price(text: str, tmp_p
     run(store, [("add", "main", quads(A))])
     monkeypatch.setattr(sparql_update, "EFFECT_LIMIT_BYTES", 0)
     assert effect(store, NAMED, sparql(text)) == []
+    store.close()
+
+
+TRANSFERS = ["COPY <urn:g> TO <urn:h>", "MOVE <urn:g> TO <urn:h>", "ADD <urn:g> TO <urn:h>"]
+
+
+@pytest.mark.parametrize("text", TRANSFERS)
+def test_too_large_a_graph_is_not_transferred_and_hardly_read(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(tmp_path, "w1")
+    run(store, GRAPH_AND_MORE)
+    read: list[str] = []
+    quads_in = QuadView.quads_in
+
+    def noted(*arguments: object) -> Iterator[tuple[str, Quad]]:
+        for line, quad in quads_in(*arguments):  # type: ignore[arg-type]
+            read.append(line)
+            yield line, quad
+
+    monkeypatch.setattr(QuadView, "quads_in", noted)
+    monkeypatch.setattr(sparql_update, "EFFECT_LIMIT_BYTES", 59)
+    (result,) = run(store, [sparql(text)])
+    assert (result.outcome, result.effect) == (REJECTED, b"")
+    assert "<urn:g> does not fit into one transaction" in result.reason
+    assert len(read) == 1
+    store.close()
+
+
+@pytest.mark.parametrize("text", TRANSFERS)
+def test_what_need_not_be_a_change_is_transferred_whatever_its_size(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path, "w1")
+    run(store, [*GRAPH_AND_MORE, sparql("COPY <urn:g> TO <urn:h>")])
+    monkeypatch.setattr(sparql_update, "EFFECT_LIMIT_BYTES", 0)
+    # It is there already, it comes back to where it was, or it goes away again.
+    assert effect(store, sparql(text.replace("MOVE", "COPY"))) == []
+    assert effect(store, sparql(f"CLEAR GRAPH <urn:h> ; {text.replace('MOVE', 'COPY')}")) == []
+    assert effect(store, sparql(f"{text.replace('MOVE', 'COPY').replace(':h', ':i')} ; CLEAR GRAPH <urn:i>")) == []
     store.close()
 
 
