@@ -238,22 +238,28 @@ class HttpWire:
                     url = (self._located(txid, url, question, deadline_s) or (url,))[0]
 
     def _begin(self, step: Request, deadline_s: float) -> dict[str, Any]:
-        """Begin at the first node that accepts. Raises the error of `of_all`."""
+        """Begin at the first node that accepts; ask again during a fail-over. Raises the error of `of_all`."""
         problems: dict[str, BrokerhaError] = {}
-        for _ in self._nodes.urls:
+        asked = 0
+        while True:
             url = self._nodes.current
             try:
                 txid, done = self._exchange(step, deadline_s, _begun, _is_lost, only=url)
             except (Unreachable, NotReady) as error:
+                problems.pop(url, None)
                 problems[url] = error
-                self._nodes.on_failed(url)
+                pause_s, asked = self._nodes.on_failed(url), asked + 1
+                is_failing_over = any(isinstance(each, NotPrimary) for each in problems.values())
+                if asked >= len(self._nodes.urls) and (not is_failing_over or time.monotonic() + pause_s >= deadline_s):
+                    raise of_all(problems) from None
+                if is_failing_over and self._closing.wait(pause_s):
+                    raise Unreachable(CLOSED) from None
                 continue
             self._owners[txid] = url
             self._urls_of[str(done.get("node", ""))] = url
             while len(self._owners) > OWNERS_LIMIT:
                 self._owners.pop(next(iter(self._owners)))
             return done
-        raise of_all(problems)
 
     def _outcome(self, txid: TxId, node: str, request: Request, deadline_s: float) -> Any:
         """Return what became of a transaction; None when all nodes say unknown."""

@@ -449,6 +449,14 @@ def test_a_command_goes_on_to_the_process_that_acts_when_another_one_stands_by()
         assert [len(each.front.commands) for each in (standby, primary)] == [1, 1]
 
 
+def test_a_transaction_that_begins_during_a_fail_over_begins_at_the_next_primary(nobody: str) -> None:
+    with serving(FakeFront(threaded=True)) as [standby]:
+        standby.front.refusal = errors.NotPrimary("m1 is a backup of m1 (ready); m1b is primary")
+        threading.Timer(0.5, lambda: setattr(standby.front, "refusal", None)).start()
+        with brokerha.connect(f"{nobody},{standby.url}", timeout=20) as db, db.transaction() as transaction:
+            transaction.put("t", "k", "v")
+
+
 @pytest.mark.parametrize("is_gone", [False, True], ids=["it stands by", "it is gone"])
 @pytest.mark.parametrize("is_kept", [True, False], ids=["the next primary has it", "it was lost"])
 def test_a_transaction_goes_on_at_the_next_primary_or_is_aborted(
