@@ -176,6 +176,13 @@ def test_retention_takes_a_pin_for_what_it_says() -> None:
     assert step.below == 2
 
 
+def test_the_log_is_held_for_backups_and_all_of_it_for_one_whose_place_is_not_known() -> None:
+    bench = OneMaster()
+    bench.core.needs_of_backups = {"b1": 4, "b2": 0}
+    pins, _ = pins_of(bench.core, bench.now())
+    assert (pins["backup b1"], pins["backup b2"]) == (4, bench.journal.first_lsn())
+
+
 def apart(
     split_recovery: str = "smart", path: tuple[tuple[tuple[int, str], int], ...] = (((1, ""), 3), ((2, "m1"), 4))
 ) -> OneMaster:

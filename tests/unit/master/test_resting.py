@@ -102,6 +102,7 @@ def test_it_leaves_its_transactions_and_joins_no_other() -> None:
     assert FollowTxQueue("queue") in bench.turn().tx_queues
     order(bench, "pause")
     assert LeaveTxQueue("queue") in bench.turn().tx_queues
+    bench.feed()
     bench.hear(TxJoin("t2", 10, "other"))
     bench.hear(TxEvents("t1", 10, 0, (("begin", b""),)))
     ready = bench.turn()
