@@ -147,6 +147,15 @@ def test_with_a_coin_it_continues_and_takes_what_it_missed(is_restarted: bool) -
     assert FollowTxQueue("queue") in bench.turn().tx_queues
 
 
+def test_one_that_is_paused_again_before_it_heard_its_primary_follows_nobody() -> None:
+    bench = paused()
+    for command in ("coin", "continue", "pause"):
+        assert order(bench, command) == ""
+        bench.turn()
+    bench.feed(Started(1))
+    assert bench.turn().records == ()
+
+
 def test_a_coin_on_a_former_primary_is_stale() -> None:
     """coin() names "the new master": the one of now."""
     bench = paused()
