@@ -48,7 +48,7 @@ def is_known(sync: SyncState) -> bool:
 def is_blank(sync: SyncState) -> bool:
     """Tell whether nothing was ever stamped or agreed on with this journal, so that it can still become a joiner."""
     # A master that is not known promises as a joiner only: such a promise does not make it a founder.
-    return sync.is_joiner() or (sync.epoch.id == FIRST and not sync.own.count and not is_known(sync))
+    return sync.is_joiner() or (sync.epoch.id == FIRST and not is_known(sync))
 
 
 def check_own_state(sync: SyncState, row: Row) -> None:
