@@ -232,7 +232,7 @@ def test_what_a_worker_keeps_is_held_also_while_it_is_silent() -> None:
     bench.hear("w2", 5, kept_lsn=2, kept_number=1 << 60)
     bench.ms += bench.config.feed.dead_after_ms + 1
     found, _ = pins_of(bench.core, bench.now())
-    assert found["w2"] == 3
+    assert found == {"w2": 3}
 
 
 def test_a_pin_behind_the_place_to_which_the_log_went_back_is_lowered() -> None:

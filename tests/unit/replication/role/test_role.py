@@ -186,10 +186,11 @@ def test_votes_for_a_journal_that_was_cut_since_do_not_count() -> None:
     role = a_role()
     pass_time(role, 4500)
     role.moved((10, 90))
-    role.on_vote("b2", granted(21), at(4600))
     assert state_of(role) is RoleState.STANDBY
     out = pass_time(role, 20_000, since_ms=4600).messages
     assert out[0].message == Candidate(31, "journal", (10, 90))
+    role.on_vote("b2", granted(21), at(role.deadline_ms() or 0))
+    assert state_of(role) is not RoleState.PRIMARY
 
 
 def test_without_enough_processes_nobody_is_elected_and_the_reason_says_what_to_do() -> None:
