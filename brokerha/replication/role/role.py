@@ -300,7 +300,6 @@ class Role:
         if not self.last[1] and self.config.place:
             return f"the journal of {self.config.process} is empty: promote another process, or use --force"
         self._step(RoleEvent.RESUMED, "by hand")
-        self._step(RoleEvent.REFUSED, "by hand")
         self._stand(now, is_by_hand=True)
         return ""
 

@@ -244,7 +244,7 @@ class Epochs:
             peers.ignored["unknown_peer"] += 1
         elif sync.keeps_sides:
             # The sender proposed, and found that this master has to decide.
-            if sync.is_frozen() and sync.promised[1] == sender:
+            if sync.promised[1] == sender:
                 self.proposing.on_handed_over(now.mono_ms)
         elif join.incarnation == sync.incarnation and join.row.epoch < sync.epoch.id:
             if not self.membership.is_welcome(sync, sender, now.mono_ms):
