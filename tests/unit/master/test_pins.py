@@ -235,6 +235,12 @@ def test_what_a_worker_keeps_is_held_also_while_it_is_silent() -> None:
     assert found == {"w2": 3}
 
 
+def test_the_log_is_held_from_the_snapshot_on_that_a_worker_says_it_loads() -> None:
+    bench = OneMaster()
+    bench.hear("w2", 5, follows="load", load_lsn=3)
+    assert pins_of(bench.core, bench.now())[0]["w2"] == 4
+
+
 def test_a_pin_behind_the_place_to_which_the_log_went_back_is_lowered() -> None:
     pins = DurablePins((("a", 3, 10), ("b", 6, 20)))
     assert pins.go_back(3) == PinsChanged((("a", 3, 10), ("b", 4, 20)))
