@@ -74,7 +74,7 @@ class Loading:
         self.total_bytes = 0
         self._place = 0
         self._heard_ms = now.mono_ms
-        self._ask_at_ms: int | None = now.mono_ms
+        self._ask_at_ms = now.mono_ms
         self._sizes: list[int] = []
         self._todo: deque[int] = deque()
         self._in_flight: dict[int, int] = {}
@@ -112,7 +112,6 @@ class Loading:
         elif offer.snapshot:
             self.offer = offer
             self.phase = Phase.MAKING_ROOM
-            self._ask_at_ms = None
             self._sizes = list(chunk_sizes(offer))
             self.total_bytes = sum(self._sizes)
             self._decisions.append(BeginLoad(offer))
@@ -196,7 +195,6 @@ class Loading:
         self._has_lost_snapshot = False
         if self._place >= len(self.sources):
             self.phase = Phase.FAILED
-            self._ask_at_ms = None
             self._decisions.append(AbandonLoad())
         else:
             self._begin_anew(now)
@@ -209,11 +207,8 @@ class Loading:
         self.done_bytes = self.total_bytes = self._bad = 0
         self._heard_ms = now.mono_ms
         self._ask_at_ms = now.mono_ms
-        self._todo.clear()
         self._in_flight.clear()
         self._at_disk.clear()
-        self._kept = set()
-        self._sizes = []
 
     # ---- output
 
@@ -225,7 +220,7 @@ class Loading:
         """Return the messages and decisions that are due."""
         if self._is_waiting_for_source() and now.mono_ms - self._heard_ms >= self.config.patience_ms:
             self._give_up(f"silent for {self.config.patience_ms / 1000:.0f} s", now)
-        if self.phase is Phase.ASKING and self._ask_at_ms is not None and now.mono_ms >= self._ask_at_ms:
+        if self.phase is Phase.ASKING and now.mono_ms >= self._ask_at_ms:
             self._ask_at_ms = now.mono_ms + self.config.ask_ms
             self._messages.append(Outgoing(self.source, SnapshotWanted(self.request, self.least_lsn)))
         if self.phase is Phase.FETCHING:
@@ -257,7 +252,7 @@ class Loading:
     def deadline_ms(self) -> int | None:
         """Return when a request is to be repeated."""
         if self.phase is Phase.ASKING:
-            return min(self._ask_at_ms or self._heard_ms, self._heard_ms + self.config.patience_ms)
+            return min(self._ask_at_ms, self._heard_ms + self.config.patience_ms)
         if self.phase is Phase.FETCHING:
             due = [asked_ms + self.config.chunk_wait_ms for asked_ms in list(self._in_flight.values())[:1]]
             if self._is_waiting_for_source():

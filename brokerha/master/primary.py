@@ -182,7 +182,6 @@ class Primary:
 
     def wake(self, now: Instant) -> None:
         """Act on expired deadlines."""
-        self.role.wake(now)
         if self._successor:
             self._go_on_handing_over(now)
         if self.goes_idle and self.gate.blocked_ms(now) >= IDLE_AFTER * self.gate.config.timeout_ms:

@@ -84,7 +84,6 @@ class Standby:
         self.role = role
         follower = JournalFollowerConfig(config.process, config.others, fail_over_after_ms=config.fail_over_after_ms)
         self.follower = JournalFollower(follower, log, state, pending_load)
-        self.follower.refuse_below(role.promised)
         self.participant = Participant(ParticipantConfig(), role.view)
         for txid in state.prepared:
             self.participant.on_record_durable(txid)
@@ -183,7 +182,6 @@ class Standby:
     def wake(self, now: Instant) -> None:
         """Act on expired deadlines."""
         self.role.may_vote = self.follower.state is not State.LOAD
-        self.role.wake(now)
         self.participant.wake(now)
 
     # ---- output
@@ -198,8 +196,6 @@ class Standby:
             self.participant.on_new_view(self.role.view)
             ready = self.participant.take_ready()
             return StandbyReady(role.promise, rest, tx_queues=ready.tx_queues, messages=role.messages, change=role.change)
-        if role.change is not None and role.change.state is RoleState.IDLE:
-            self.follower.pause(role.change.reason)
         follower, taken = self.follower.take(now), self.participant.take_ready()
         extra, self._extra = self._extra, []
         messages = (*role.messages, *follower.messages, *taken.messages, *extra)

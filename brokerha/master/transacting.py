@@ -302,13 +302,8 @@ class Transacting:
 
     def wait(self, ask: Ask, txid: TxId, body: bytes | None, now: Instant) -> None:
         """Let the client of a commit wait for its level; refuse another body under the same id."""
-        if ask.ticket:
-            left_ms = max(0, ask.deadline_ms - now.mono_ms)
-            self._core.attend(
-                Submit(-ask.ticket, txid, body or b"", ask.level, ask.copies, left_ms),
-                now,
-                is_compared=body is not None,
-            )
+        submit = Submit(-ask.ticket, txid, body or b"", ask.level, ask.copies, max(0, ask.deadline_ms - now.mono_ms))
+        self._core.attend(submit, now, is_compared=body is not None)
 
     # ---- questions
 

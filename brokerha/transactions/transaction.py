@@ -126,13 +126,10 @@ class Transaction:
         self.participants = self.feed.backups if self.feed is not None else ()
 
     def due_ms(self, prepare_ms: int) -> int | None:
-        """Return when time alone changes something for it; None when it never does."""
+        """Return when time alone changes something for it, its feed aside; None when it never does."""
         due = [ask.deadline_ms for ask in self.asks]
         if self.phase is Phase.OPEN:
             due.append(self.touched_ms + self.timeout_ms)
         elif self.phase is Phase.PREPARING:
             due.append(self.closed_ms + prepare_ms)
-        repeat_ms = self.feed.due_ms() if self.feed is not None else None
-        if repeat_ms is not None:
-            due.append(repeat_ms)
         return min(due, default=None)

@@ -205,7 +205,6 @@ class JournalFollower:
         self.primary_last = max(self.primary_last, message.last_number)
         self.floor, self.is_ready = message.floor, message.is_ready
         if self.state is State.IDLE and self._coin_at_ms is not None and now.mono_ms >= self._coin_at_ms:
-            self._coin_at_ms = None
             self.follower.change(Event.COINED)
         if self.follower.is_following:
             self._on_items(message, now)

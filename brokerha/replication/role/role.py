@@ -257,7 +257,7 @@ class Role:
     def on_confirmed(self, sender: NodeId, view: int, now: Instant) -> None:
         """Note that a backup obeys ``view`` (`Confirmed`)."""
         self.on_view(view, now)
-        if self.state is RoleState.PRIMARY and view == self._view and sender in self.config.others:
+        if view == self._view and sender in self.config.others:
             self._confirmed_ms[sender] = now.mono_ms
 
     def on_absence(self, process: NodeId, now: Instant) -> None:
@@ -300,7 +300,6 @@ class Role:
         if not self.last[1] and self.config.place:
             return f"the journal of {self.config.process} is empty: promote another process, or use --force"
         self._step(RoleEvent.RESUMED, "by hand")
-        self._step(RoleEvent.REFUSED, "by hand")
         self._stand(now, is_by_hand=True)
         return ""
 
@@ -453,7 +452,6 @@ class Role:
         self._see(view)
         self._view = view
         self._elected_ms = now.mono_ms
-        self._confirmed_ms.clear()
         self._tries = self._yields = 0
         self._step(event, f"primary of view {view}: {reason}")
 

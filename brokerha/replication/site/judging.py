@@ -84,7 +84,7 @@ class Votes:
         most, second = sizes[0], sizes[1] if len(sizes) > 1 else 0
         if len(voters) == 1 or (for_the_log and for_the_log >= most):
             return Ruling.LOG, voters
-        if most > second and most > for_the_log:
+        if most > second:
             right = next(nodes for nodes in self.others.values() if len(nodes) == most)
             return Ruling.OTHERS, voters - right
         return Ruling.NOBODY, frozenset()

@@ -392,7 +392,6 @@ class WorkerCore:
         """Stop using this copy; the master will name a source."""
         self.trouble = reason
         self.follower.must_tell = True
-        self.offering.forget_all()
         self.follower.change(event)
 
     def _on_opened(self, opened: LoadOpened) -> None:

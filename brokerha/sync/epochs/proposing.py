@@ -270,10 +270,10 @@ class Proposing:
         mode, _ = mode_of(attempt.reports.values())
         if keeps_sides(mode):
             lsn, deciders = base_of_split(attempt.reports.values(), mode)
-            owners = [n for n in deciders if n != sync.node and attempt.reports[n].row.lsn >= lsn]
+            owners = [node for node in deciders if attempt.reports[node].row.lsn >= lsn]
             return (lsn if sync.node in deciders else -1), owners
         lsn, _ = base_of(attempt.reports.values())
-        return lsn, [node for node, r in attempt.reports.items() if r.row.lsn >= lsn and node != sync.node]
+        return lsn, [node for node, report in attempt.reports.items() if report.row.lsn >= lsn]
 
     def _configuration(self, sync: SyncState, attempt: Attempt) -> Configuration:
         """Return the configuration of the epoch to decide: with the change, as far as the reports allow it."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from brokerha.master.admission import Waiters
 from brokerha.master.config import MasterConfig, RetentionConfig
 from brokerha.master.core import MasterCore
 from brokerha.model import states
@@ -179,6 +180,13 @@ def test_the_same_id_with_other_operations_is_refused(is_written: bool) -> None:
     bench.submit("t1", b"two")
     reply = bench.run()[-1] if is_written else next(r for r in bench.run() if r.status == "refused")
     assert (reply.status, reply.error) == ("refused", "KeyReused")
+
+
+def test_who_waits_for_an_id_is_refused_when_another_transaction_with_it_gets_its_place() -> None:
+    waiters = Waiters("m1")
+    waiters.add(Submit(1, "t1", b"one", "synchronised"), 0, 0, None)
+    waiters.on_added(5, ((9, "t1", "m2"),), lambda _origin, _txid: True)
+    assert [(reply.status, reply.error) for reply in waiters.ready_replies] == [("refused", "KeyReused")]
 
 
 def test_more_than_the_limit_is_refused_until_there_is_room() -> None:

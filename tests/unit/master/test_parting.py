@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.model.fingerprints import text_of
+from brokerha.master.admission import Waiters
+from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.log_lineages import rewinds_of
+from brokerha.model.operations import APPLIED, REJECTED
 from brokerha.model.records import Added, Outcomes, Rebased, Record, Rewound
-from brokerha.model.requests import APPLIED_LEVEL, Submit
+from brokerha.model.requests import APPLIED_LEVEL, REJECTED_STATUS, Submit
 from brokerha.model.wire.messages import Executed, Keep
 from brokerha.replication.site.config import Standing
 from brokerha.sync.round import RoundResult
@@ -32,8 +34,17 @@ def test_results_after_a_rewind_are_void_and_workers_beyond_it_are_not_in_sync(m
     # Given five transactions, executed by both workers
     bench = OneMaster(split_recovery=mode)
     assert bench.standing("w1") is Standing.ON
+    bench.core.sites.on_row("m2", 5, from_text(text(4)))
+    bench.core.sites.compare(bench.journal, 5)
+    assert bench.core.sites.reason()
+    bench.core.transacting.coordinator.deciding._lsns = {3: "t3", 5: "t5"}
+    bench.core.waiters.add(Submit(1, "t5", b"", APPLIED_LEVEL, 3), 0, 5, None)
     # When the queue goes back to the third
     assert go_back(bench, 3) == []
+    assert not bench.core.sites.reason()
+    assert bench.core.transacting.coordinator.deciding._lsns == {3: "t3"}
+    assert "t5" in bench.core.waiters._by_txid
+    assert bench.core.sync.content()[0] == 3
     # Then what was executed behind it counts no more, and whoever executed it has to give it up
     assert bench.core.feed.executed == 3
     assert bench.core.result_of(4) is None
@@ -62,6 +73,19 @@ def test_content_that_stays_is_said_to_be_that_of_the_place_where_the_sides_part
     assert isinstance(record, Rebased)
     assert (record.lsn, text_of(record.fingerprint), record.items) == (3, text(5), 5)
     assert text_of(bench.journal.fingerprint_at(3)) == text(5)
+
+
+def test_the_result_of_the_next_transaction_at_a_void_lsn_is_not_told_to_who_waited_there() -> None:
+    waiters = Waiters("m1")
+    waiters.add(Submit(1, "t", b"", APPLIED_LEVEL), 0, 5, None)
+    waiters.add(Submit(2, "u", b"", APPLIED_LEVEL), 0, 4, None)
+    waiters.go_back(4)
+    waiters.on_results(4, ((REJECTED, "no", b"", b""),) * 2)
+    waiters.on_applied(1, 5)
+    waiters.on_added(6, ((9, "t", "m1"),), lambda _origin, _txid: False)
+    waiters.on_results(6, ((APPLIED, "", b"", b""),))
+    waiters.on_applied(1, 6)
+    assert [(reply.status, reply.lsn) for reply in waiters.ready_replies] == [(REJECTED_STATUS, 4), (APPLIED_LEVEL, 6)]
 
 
 def test_who_takes_the_content_of_another_site_executes_what_he_had_executed_before() -> None:

@@ -177,6 +177,13 @@ def test_retention_takes_a_pin_for_what_it_says() -> None:
     assert step.below == 2
 
 
+def test_the_log_is_held_for_backups_and_all_of_it_for_one_whose_place_is_not_known() -> None:
+    bench = OneMaster()
+    bench.core.needs_of_backups = {"b1": 4, "b2": 0}
+    pins, _ = pins_of(bench.core, bench.now())
+    assert (pins[Owner("backup", "b1")], pins[Owner("backup", "b2")]) == (4, bench.journal.first_lsn())
+
+
 def apart(
     split_recovery: str = "smart", path: tuple[tuple[tuple[int, str], int], ...] = (((1, ""), 3), ((2, "m1"), 4))
 ) -> OneMaster:
@@ -226,7 +233,13 @@ def test_what_a_worker_keeps_is_held_also_while_it_is_silent() -> None:
     bench.hear("w2", 5, kept_lsn=2, kept_number=1 << 60)
     bench.ms += bench.config.feed.dead_after_ms + 1
     found, _ = pins_of(bench.core, bench.now())
-    assert found[Owner("worker", "w2")] == 3
+    assert found == {Owner("worker", "w2"): 3}
+
+
+def test_the_log_is_held_from_the_snapshot_on_that_a_worker_says_it_loads() -> None:
+    bench = OneMaster()
+    bench.hear("w2", 5, follows="load", load_lsn=3)
+    assert pins_of(bench.core, bench.now())[0][Owner("worker", "w2")] == 4
 
 
 def test_a_pin_behind_the_place_to_which_the_log_went_back_is_lowered() -> None:

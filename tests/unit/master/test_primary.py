@@ -94,6 +94,7 @@ def test_what_a_turn_tells_leaves_once_a_backup_holds_its_last_record() -> None:
     bench = Bench()
     told = Outgoing("m2", StatusRequest("r"))
     bench.write(Started(1), ready=Ready(replies=(accepted(1),)), messages=(told,))
+    assert bench.primary.role.last == (10, 2)
     assert bench.primary.take(bench.now).replies == ()
     bench.confirm(1)
     assert bench.primary.take(bench.now).replies == ()
@@ -248,6 +249,17 @@ def test_a_backup_that_joins_takes_part_in_what_is_open_and_waits_for_what_is_cl
     bench.confirm()
     assert bench.primary.feed.ready() == ()
     assert bench.primary.feed.take_part() == ("b1",)
+    assert bench.primary.feed.ready() == ("b1",)
+
+
+def test_a_backup_waits_for_the_record_of_what_was_closed_without_it_also_when_that_is_decided() -> None:
+    bench = Bench()
+    bench.primary.on_transactions(["t1"])
+    bench.confirm()
+    bench.write(TxPrepared("t1", "", b"body", (), 0))
+    bench.primary.on_transactions([])
+    assert bench.primary.feed.ready() == ()
+    bench.confirm()
     assert bench.primary.feed.ready() == ("b1",)
 
 

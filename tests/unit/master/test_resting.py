@@ -102,6 +102,7 @@ def test_it_leaves_its_transactions_and_joins_no_other() -> None:
     assert FollowTxQueue("queue") in bench.turn().tx_queues
     order(bench, "pause")
     assert LeaveTxQueue("queue") in bench.turn().tx_queues
+    bench.feed()
     bench.hear(TxJoin("t2", 10, "other"))
     bench.hear(TxEvents("t1", 10, 0, (("begin", b""),)))
     ready = bench.turn()
@@ -144,6 +145,15 @@ def test_with_a_coin_it_continues_and_takes_what_it_missed(is_restarted: bool) -
     assert bench.standby.state(bench.now) == (states.READY, "")
     bench.hear(TxJoin("t1", 10, "queue"))
     assert FollowTxQueue("queue") in bench.turn().tx_queues
+
+
+def test_one_that_is_paused_again_before_it_heard_its_primary_follows_nobody() -> None:
+    bench = paused()
+    for command in ("coin", "continue", "pause"):
+        assert order(bench, command) == ""
+        bench.turn()
+    bench.feed(Started(1))
+    assert bench.turn().records == ()
 
 
 def test_a_coin_on_a_former_primary_is_stale() -> None:

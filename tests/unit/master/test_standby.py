@@ -96,6 +96,7 @@ def test_records_are_confirmed_after_they_are_durable() -> None:
     assert bench.said(ready, Confirmed) == []
     bench.journal.follow(ready.records)
     bench.standby.followed(ready.records)
+    assert bench.standby.role.last == (10, 2)
     assert [word.last for word in bench.said(bench.take(), Confirmed)] == [(10, 2)]
 
 

@@ -94,6 +94,16 @@ def test_a_transaction_that_came_with_the_state_is_answered_with_its_lsn(bench: 
     assert [(reply.ticket, reply.lsn) for reply in bench.replies] == [(7, 41)]
 
 
+def test_plans_for_the_results_from_before_are_given_up(bench: Bench) -> None:
+    source = bench.leave_behind()
+    bench.say(source, FIRST_PAGE)
+    site = bench.core.site
+    site.fill(site.workers["w1"], 3)
+    site.adopt(site.workers["w1"], "an operator chose it")
+    bench.say(source, LAST_PAGE)
+    assert (bench.core.feed.executed, site.filling) == (45, None)
+
+
 def test_workers_that_are_behind_take_a_copy_of_another_site(bench: Bench) -> None:
     source = bench.leave_behind()
     bench.say(source, FIRST_PAGE)

@@ -9,6 +9,7 @@ from brokerha.model.ready import (
     ChunkKept,
     Condemn,
     Damaged,
+    DropSnapshot,
     ExecuteBatch,
     LoadBegun,
     LoadFailed,
@@ -265,7 +266,10 @@ def test_a_copy_that_is_forgiven_follows_again() -> None:
 
 def test_damage_is_told_once_and_ends_following_and_giving() -> None:
     bench = WorkerBench(applied=4)
-    progress = told(bench.answer(Damaged("the data is not what its fingerprint says")))[-1]
+    bench.take(SnapshotWanted("w2-7"), sender="w2")
+    ready = bench.answer(Damaged("the data is not what its fingerprint says"))
+    assert DropSnapshot("w2-7") in ready.decisions
+    progress = told(ready)[-1]
     assert isinstance(progress, Progress)
     assert (progress.follows, progress.trouble) == ("load", "the data is not what its fingerprint says")
     bench.answer(Damaged("something else"))

@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 
 from brokerha.model.errors import InvalidRequest, NotReady
+from brokerha.model.wire.messages import Post
 from brokerha.sync.membership import DONE, FAILED, PATIENCE_MS, UNDER_WAY
-from tests.unit.sync.epoch_table import LAG_MS
+from tests.unit.sync.epoch_table import LAG_MS, STEP_MS
 from tests.unit.sync.member_table import MemberTable, between, without
 
 # ---- add
@@ -56,6 +57,15 @@ def test_a_master_is_added_in_a_later_epoch_too_and_after_restarts_all_know_it()
     table.live(3 * LAG_MS)
     assert {table.masters(name) for name in table.cores} == {("m1", "m2", "m3", "m4")}
     assert {tuple(table.queue(name)) for name in table.cores} == {("x",)}
+
+
+def test_one_that_cannot_be_taken_out_in_time_says_what_it_waited_for() -> None:
+    table = MemberTable()
+    wish = table.remove("m1", "m3")
+    table.live(LAG_MS, without("m2", "m3"))
+    wish.moved_ms -= PATIENCE_MS
+    table.live(STEP_MS, without("m2", "m3"))
+    assert (wish.state, wish.stage) == (FAILED, "2 of 3 masters are needed, not heard: m2, m3")
 
 
 def test_one_that_is_not_started_is_not_added_and_nobody_waits_for_it() -> None:
@@ -296,6 +306,10 @@ def test_one_that_is_gone_for_good_is_taken_out_by_all_the_others(mode: str, mas
     table.live(4 * LAG_MS)
     assert "was taken out" in table.cores[last].retired
     assert table.queue("m1") == ["a"]
+    # And posts no more
+    posts = len(table.messages(Post, last))
+    table.live(LAG_MS)
+    assert len(table.messages(Post, last)) == posts
 
 
 def test_one_of_several_that_are_away_is_not_taken_out() -> None:

@@ -9,7 +9,7 @@ from brokerha.model.epochs import FIRST, NO_CHANGE, REMOVE, Change, Configuratio
 from brokerha.model.errors import BrokerhaError
 from brokerha.model.ids import NodeId
 from brokerha.model.records import EpochInstalled
-from brokerha.model.wire.epoch_messages import EpochInstall, EpochReport, Join
+from brokerha.model.wire.epoch_messages import EpochInstall, EpochReport, Join, Notice
 from brokerha.model.wire.messages import Bodies, Outgoing, Post
 from brokerha.sync.membership import DONE, UNDER_WAY, Membership
 from tests.unit.paper.masters import with_row
@@ -339,6 +339,24 @@ def test_who_was_taken_out_by_a_majority_is_out_whatever_epoch_it_says_it_is_in(
     table.tell("m1", Post(row, (), ()), "m3")
     # Then nobody listens to it
     assert core.peers.peer("m3") is None
+
+
+def test_only_a_later_epoch_that_another_master_names_with_this_journal_takes_a_master_out() -> None:
+    table = MemberTable()
+    table.make_queue("a")
+    core, journal = table.cores["m1"], "journal-of-m1"
+    for sender, notice in (
+        ("stranger", Notice((4, "m2"), journal)),
+        ("m2", Notice((4, "m2"), "another")),
+        ("m2", Notice(core.epoch.id, journal)),
+    ):
+        table.tell("m1", notice, sender)
+    assert not core.retired
+    # Nor does it begin anew when an epoch does not name it
+    table.tell("m1", EpochInstall(table.next_epoch(4, "m2", "m2", "m3", configuration=Configuration(("m2", "m3")))), "m2")
+    assert not core.is_joiner()
+    table.tell("m1", Notice((4, "m2"), journal), "m2")
+    assert core.retired
 
 
 def test_two_masters_become_one_and_two_again() -> None:

@@ -120,16 +120,16 @@ def test_in_the_first_epoch_nothing_is_added_before_all_know_each_other() -> Non
     assert peers.is_active("journal-of-m1")
 
 
-@pytest.mark.parametrize(("acknowledge", "held"), [("all", 1), ("present", 2), ("majority", 2)])
+@pytest.mark.parametrize(("acknowledge", "held"), [("all", 1), ("present", 2), ("majority", 4)])
 def test_a_recovered_list_is_added_as_far_as_it_is_held_wherever_it_has_to_be(acknowledge: str, held: int) -> None:
-    # Given three members of five, one of which is not heard and holds less
+    # Given five members, two of which are not heard: one of these holds less than the others, the other one does not
     names = ("m1", "m2", "m3", "m4", "m5")
     config = SyncConfig("m1", names, acknowledge=acknowledge)
-    peers = PeerTable(config, {}, Epoch(2, "m2", ("m1", "m2", "m3", "m4"), configuration=Configuration(names)))
-    for node, recovered in (("m2", 2), ("m3", 3), ("m4", 1)):
+    peers = PeerTable(config, {}, Epoch(2, "m2", names, configuration=Configuration(names)))
+    for node, recovered in (("m2", 2), ("m3", 4), ("m4", 4), ("m5", 1)):
         peers.learn(row(node, epoch=(2, "m2"), recovered=recovered))
-        peers.peers[node].heard_ms = 0 if node == "m4" else 9000
-    assert peers.recovered_by_required(3, 9000) == held
+        peers.peers[node].heard_ms = 0 if node in {"m4", "m5"} else 9000
+    assert peers.recovered_by_required(4, 9000) == held
 
 
 def test_a_majority_of_all_masters_has_to_hold_it_even_when_fewer_members_are_present() -> None:

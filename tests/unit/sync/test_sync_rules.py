@@ -38,6 +38,7 @@ def test_bodies_and_fetches_of_strangers_are_counted() -> None:
     table.cores["m1"].on_fetch("stranger", Fetch((("m1", "t"),)))
     table.cores["m1"].on_bodies("m2", Bodies((("nobody", "t", b""),)))
     assert table.cores["m1"].peers.ignored["unknown_peer"] == 2
+    assert not table.cores["m1"].bodies.has("m2", "t")
     assert table.cores["m1"].peers.ignored["unknown_origin"] == 1
 
 

@@ -78,7 +78,18 @@ def test_a_lock_is_held_by_one_and_released_with_all_others_of_it() -> None:
     assert (locks.take("t1", "q", ["a", "c"], 5), locks.has("t1")) == (["c"], True)
     locks.release("t1")
     locks.release("t1")
-    assert (len(locks), locks.holder("q", "a"), locks.has("t1")) == (0, None, False)
+    assert (len(locks), locks.holder("q", "a"), locks.has("t1"), locks.number_in("q")) == (0, None, False, 0)
+
+
+def test_a_message_that_was_removed_is_not_given_out_by_a_read_from_before() -> None:
+    locks = Locks()
+    locks.lock("t1", [("q", "a"), ("q", "b")])
+    locks.release("t1", gone_lsn=7)
+    assert [list(locks.free("q", ["a", "b", "c"], lsn)) for lsn in (6, 7)] == [["c"], ["a", "b", "c"]]
+    locks.lock("t2", [("q", "b")])
+    locks.release("t2", gone_lsn=8)
+    locks.go_back(7)
+    assert list(locks.free("q", ["a", "b"], 6)) == ["b"]
 
 
 @pytest.mark.parametrize("wrong", [{"lost_backup": "ignore"}, {"timeout_ms": 0}, {"timeout_ms": 3_600_001}, {"open_limit": 0}])

@@ -229,6 +229,7 @@ def test_a_message_is_in_one_transaction_at_a_time_and_comes_back_in_its_place(b
     bench.submit(publish("q", "x", "y", "z"))
     ids = bench.content.ids("q")
     one, two = bench.begin(), bench.begin()
+    assert bench.ask("take", one, first=0, queue="q", candidates=[], count=2).answer["taken"] == []
     assert bench.ask("take", one, first=0, queue="q", candidates=ids, count=2).answer["taken"] == ids[:2]
     assert bench.ask("take", one, first=0, queue="q", candidates=ids, count=2).answer["taken"] == ids[:2]
     reply = bench.ask("operations", two, operations=accept("q", ids[0]))

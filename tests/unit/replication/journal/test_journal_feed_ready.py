@@ -61,6 +61,25 @@ def test_confirmed_is_what_each_backup_has() -> None:
     assert bench.feed.needs(9) == {"b1": 9, "b2": 9}
 
 
+def test_a_backup_that_loads_needs_what_comes_after_its_snapshot_while_it_is_heard() -> None:
+    bench = FeedBench()
+    bench.say((1, 0), "b1", journal="other", follows="load")
+    bench.say((10, 10), "b2", view=10)
+    assert bench.feed.needs(5) == {"b1": 6}
+    bench.ms += bench.feed.config.dead_after_ms
+    bench.sent()
+    assert bench.feed.needs(5) == {}
+
+
+def test_a_backup_that_says_it_obeys_an_older_primary_is_not_ready() -> None:
+    bench = FeedBench()
+    bench.join()
+    bench.say((20, 11))
+    assert bench.feed.ready() == ("b1",)
+    bench.say((20, 11), view=10)
+    assert bench.feed.ready() == ()
+
+
 def test_after_going_back_the_journal_can_do_without_less() -> None:
     bench = FeedBench()
     bench.join("b1")

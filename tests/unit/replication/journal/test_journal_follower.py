@@ -262,6 +262,8 @@ def test_a_record_waits_for_its_body_and_nothing_passes_it() -> None:
     assert bench.numbers() == []
     bench.core.on_prepared_body("t1", BODY)
     assert bench.turn().records == ((7, PREPARED), (8, filler(8)))
+    bench.ms += bench.core.config.fill_wait_ms
+    assert bench.asked() == []
 
 
 def test_a_record_whose_body_does_not_come_is_asked_for_in_full() -> None:

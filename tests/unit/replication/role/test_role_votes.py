@@ -176,6 +176,14 @@ def test_of_two_candidates_with_equal_journals_the_one_of_the_lower_view_steps_b
     assert state_of(role) is RoleState.STANDBY
 
 
+def test_a_candidate_that_gave_up_votes_for_a_lower_view_than_it_stood_for() -> None:
+    role = a_role()
+    pass_time(role, 4500)
+    while state_of(role) is RoleState.CANDIDATE:
+        role.take(at(role.deadline_ms() or 0))
+    assert role.on_candidate("m1", candidate(20), at(role.deadline_ms() or 0))
+
+
 def test_a_candidate_gives_its_vote_to_a_better_journal_whatever_the_view() -> None:
     role = a_role()
     own = pass_time(role, 10_000).messages[0].message

@@ -161,6 +161,9 @@ def test_without_a_majority_nothing_is_written_and_those_who_disagree_are_named(
     assert bench.site.disagreement == "w2, w3 disagree about LSN 7 and no majority can be named"
     assert bench.site.read_only_reason(bench.ms) == bench.site.disagreement
     assert bench.site.attention(bench.ms) == bench.site.disagreement
+    # A third one decides it.
+    differs(bench, "w1", 98)
+    assert bench.site.disagreement == ""
     # Nobody takes the content of another site over this.
     bench = settled(others=("w9",))
     differs(bench, "w2", 98)

@@ -144,6 +144,15 @@ def test_of_two_that_begin_at_once_the_higher_one_wins_and_both_agree() -> None:
     assert table.cores["m1"].epochs.proposing.attempt is None
 
 
+def test_one_that_promised_a_higher_epoch_decides_nothing_from_the_reports_to_its_own() -> None:
+    table = EpochTable()
+    table.attempt("m1")
+    table.prepare("m1", (9, "m3"))
+    table.live(60)
+    assert {report.epoch for report in table.messages(EpochReport, to="m1")} == {(2, "m1")}
+    assert table.messages(EpochInstall, "m1") == []
+
+
 def test_an_epoch_has_a_higher_number_than_any_that_a_reporter_is_in() -> None:
     # Given that m1 and m3 are in the second epoch before m2, which has begun another one with that number, hears of it
     table = EpochTable()
