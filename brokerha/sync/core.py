@@ -200,7 +200,7 @@ class SyncCore(SyncState):
         if verdict != REFUSED or self.peers.is_known_journal(post.row):
             peer.heard_ms = now.mono_ms
         is_unlike = sender in self.peers.impostors or sender in self.peers.unlike
-        is_elsewhere = verdict == REFUSED and post.row.epoch != self.epoch.id and not is_unlike
+        is_elsewhere = post.row.epoch != self.epoch.id and not is_unlike
         if verdict != REFUSED or is_elsewhere:
             for row in post.relayed:
                 # Only a guest itself says who it is: others may still pass on its rows from before its disk was emptied.

@@ -126,7 +126,7 @@ def test_the_longer_of_two_pieces_that_begin_alike_is_kept() -> None:
     line = Line(0, Limits())
     for count in (1, 4, 2):
         line.add(records(3, count))
-    assert line.add(records(1, 2)) == 6
+    assert line.add(records(1, 2)) == len(line) == 6
 
 
 def test_numbers_that_became_void_are_no_gap() -> None:

@@ -96,6 +96,8 @@ def test_a_gap_is_asked_for_at_once_and_nothing_behind_it_is_taken() -> None:
     ready = bench.take(transactions(1, 2))
     assert ready.decisions == (ExecuteBatch(1, transactions(1, 5).items),)
     assert bench.progress().follows == "basic"
+    bench.ms += 10_000
+    assert Request(1, 2) not in told(bench.take())
 
 
 def test_what_is_known_already_is_skipped() -> None:

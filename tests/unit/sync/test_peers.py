@@ -9,7 +9,7 @@ import pytest
 from brokerha.model.epochs import FIRST, Configuration, Epoch, first_epoch
 from brokerha.model.records import PeerJournal
 from brokerha.model.wire.epoch_messages import EpochReport
-from brokerha.model.wire.messages import Bodies
+from brokerha.model.wire.messages import Bodies, Fetch, Outgoing
 from brokerha.sync import bodies, streams
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.peers import NEWER, OLD, REFUSED, RESTARTED, PeerTable
@@ -195,6 +195,17 @@ def test_what_is_known_leaves_a_gap_or_has_no_room_is_not_announced() -> None:
     # Timestamps of a stream grow; what does not follow them is not taken
     stream.announce(2, [(6, "x"), (8, "d")], 10, 1000)
     assert stream.announced == 2
+
+
+def test_a_body_is_fetched_once_its_entry_was_announced_a_while_ago() -> None:
+    table = EpochTable()
+    core, at_ms = table.cores["m1"], table.now.mono_ms
+    late_ms = at_ms + core.config.fetch_after_ms
+    stream = Stream("m2", 0, [], 0)
+    stream.announce(0, [(5, "a")], 10, at_ms)
+    stream.announce(1, [(6, "b")], 10, late_ms - 1)
+    assert core.bodies.fetches([stream], core.peers, late_ms - 1) == []
+    assert core.bodies.fetches([stream], core.peers, late_ms) == [Outgoing("m2", Fetch((("m2", "a"),)))]
 
 
 def test_names_of_bodies_that_wait_for_no_entry_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,12 @@ def test_where_nothing_is_waited_for_it_is_asked_after_more_than_a_heartbeat() -
     assert looks(bench, 2_500) == [(2_500, ["w1", "w2"])]
 
 
+def test_one_that_never_had_anything_to_do_is_asked_for_as_well() -> None:
+    bench = SiteBench(dead_after_ms=DEAD_MS)
+    bench.heard("w1")
+    assert looks(bench, 2_500) == [(2_500, ["w1"])]
+
+
 def test_nobody_asks_for_one_that_is_heard_was_never_heard_or_is_dead() -> None:
     bench = SiteBench(lsn=3, dead_after_ms=DEAD_MS)
     assert looks(bench, DEAD_MS) == []
