@@ -179,7 +179,8 @@ class HttpLane:
                 pause_s = max(self._not_before_s - now_s, self._gathering.hold_s(len(self._waiting), now_s))
                 if self._waiting and pause_s <= 0:
                     return self._take()
-                self._changed.wait(max(0.001, min(pause_s, SILENCE_S)) if self._waiting else None)
+                until_end_s = min((write.deadline_s for write in self._waiting), default=0.0) - now_s
+                self._changed.wait(max(0.001, min(pause_s, SILENCE_S, until_end_s)) if self._waiting else None)
 
     def _take(self) -> list[_Write]:
         first = self._waiting.popleft()

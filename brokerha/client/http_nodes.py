@@ -255,14 +255,16 @@ def unreachable(url: str, error: Exception) -> Unreachable:
 
 
 def of_all(problems: Mapping[str, BrokerhaError]) -> BrokerhaError:
-    """Return the error to raise when every node failed: the last one, or one that names all nodes if none was reached.
+    """Return the error to raise when every node failed: that of the last node that answered, or one that names all nodes.
 
     >>> of_all({"a": Unreachable("a: refused"), "b": Unreachable("b: no route")})
     Unreachable('a: refused; b: no route')
+    >>> from brokerha.model.errors import NotPrimary
+    >>> of_all({"a": NotPrimary("a is a backup"), "b": Unreachable("b: no route")})
+    NotPrimary('a is a backup')
     """
-    *_, last = problems.values()
-    if not all(isinstance(each, Unreachable) for each in problems.values()):
-        return last
+    if answered := [each for each in problems.values() if not isinstance(each, Unreachable)]:
+        return answered[-1]
     told = Unreachable("; ".join(dict.fromkeys(map(str, problems.values()))))
     remedies = {getattr(each, "remedy", "") for each in problems.values()}
     told.remedy = remedies.pop() if len(remedies) == 1 else ""

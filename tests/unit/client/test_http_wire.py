@@ -188,6 +188,15 @@ def test_where_no_node_is_reached_each_is_named(nobody: str, ask: Callable[[brok
         assert all(f"{url}: " in str(raised.value) for url in (nobody, other))
 
 
+def test_a_write_ends_at_its_deadline_however_long_the_pause_is(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_lane, "SILENCE_S", 3600.0)
+    monkeypatch.setattr(HttpNodes, "on_failed", lambda *_: 3600.0)
+    wire = HttpWire(nobody)
+    (future,) = wire.submit([("t1", PUT)], "applied", 1, 100)
+    assert isinstance(future.exception(60), errors.Unreachable)
+    wire.close()
+
+
 def test_a_write_that_may_have_arrived_is_never_unreachable(served: Served) -> None:
     served.network.faults = [CUT]
     served.front.refusal = errors.NotReady("busy: try again")
