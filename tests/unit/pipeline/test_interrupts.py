@@ -27,6 +27,8 @@ def test_the_handler_that_there_was_stays(number: signal.Signals) -> None:
 def test_what_an_interrupted_start_has_started_ends_and_nothing_else_does(
     number: signal.Signals, error: type[BaseException]
 ) -> None:
+    # A shell that puts the tests into the background has SIGINT ignored.
+    held = signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     older = subprocess.Popen(WAITING, stdin=subprocess.PIPE)
     started: list[subprocess.Popen[bytes]] = []
 
@@ -36,8 +38,11 @@ def test_what_an_interrupted_start_has_started_ends_and_nothing_else_does(
             assert {older.pid, started[0].pid} <= children()
             os.kill(os.getpid(), number)
 
-    with pytest.raises(error):
-        begin()
+    try:
+        with pytest.raises(error):
+            begin()
+    finally:
+        signal.signal(number, held)
     assert started[0].wait(10) == -signal.SIGKILL
     assert older.poll() is None
     older.communicate(b"\n", timeout=10)
