@@ -174,7 +174,7 @@ def test_bad_input_is_told_in_words(source, format_name, more, words) -> None:
 def test_a_byte_order_mark_before_the_text_is_no_part_of_it(db: Session, served: Served, tmp_path, ending: str, text: str) -> None:
     file = tmp_path / f"a.{ending}"
     file.write_bytes(b"\xef\xbb\xbf" + text.encode())
-    for source in (str(file), file.open("rb"), io.StringIO(f"\ufeff{text}")):
+    for source in (str(file), io.BytesIO(file.read_bytes()), io.StringIO(f"\ufeff{text}")):
         db.load("main", source, ending)
     assert served.front.repositories["main"] == ["<urn:s> <urn:p> <urn:o> ."]
 
