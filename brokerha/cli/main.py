@@ -18,7 +18,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.command import Group, Places
+from brokerha.cli.common.command import Group, LazyCommands
 from brokerha.model import VERSION
 from brokerha.model.errors import BrokerhaError
 
@@ -32,7 +32,7 @@ app = Group(
     pretty_exceptions_enable=False,
 )
 
-PLACES: dict[str, str] = {
+COMMANDS: dict[str, str] = {
     "demo": "brokerha.cli.demo.command:demo",
     "up": "brokerha.cli.machine.up:up",
     "status": "brokerha.cli.cluster.status:status",
@@ -152,7 +152,7 @@ def _drop_output() -> None:
 def program() -> Any:
     """Return the command ``brokerha``, which loads its subcommands when they are asked for."""
     made: Any = typer.main.get_command(app)
-    made.commands = Places(PLACES, DEFAULTS)
+    made.commands = LazyCommands(COMMANDS, DEFAULTS)
     return made
 
 

@@ -200,7 +200,7 @@ class HttpWire:
             request.headers["Brokerha-Transaction"] = inside
         if min_lsn:
             request.headers["Brokerha-Min-Lsn"] = min_lsn_text(min_lsn)
-        return self._inside(inside, "", request, deadline_s, partial(_outcome_of, kind), _is_answer)
+        return self._inside(inside, self._url_of(inside), request, deadline_s, partial(_outcome_of, kind), _is_answer)
 
     def _step(self, asked: dict[str, Any], deadline_s: float) -> dict[str, Any]:
         """Run one step of a transaction at its node; `_begin` remembers that node."""
@@ -208,22 +208,27 @@ class HttpWire:
         step = step_of(action, txid, asked["arguments"])
         if action == "begin":
             return self._begin(step, deadline_s)
-        # After a lost commit the caller asks for the outcome (client/transactions.py). Other steps are sent again.
-        is_final = _is_lost if action == "commit" else _is_refusal
-        return self._inside(txid, asked.get("node", ""), step, deadline_s, _facts, is_final)
+        url = self._url_of(txid, asked.get("node", ""))
+        if action == "commit":
+            # After a lost commit the caller asks for the outcome (client/transactions.py). Other steps are sent again.
+            return self._exchange(step, deadline_s, _facts, _is_lost, only=url)
+        return self._inside(txid, url, step, deadline_s, _facts, _is_refusal)
+
+    def _url_of(self, txid: TxId, node: str = "") -> str:
+        """Return the node that has a transaction: the known one, else the one that the caller names; empty without either."""
+        return self._owners.get(txid) or self._urls_of.get(node, "")
 
     def _inside(
         self,
         txid: TxId,
-        node: str,
+        url: str,
         request: Request,
         deadline_s: float,
         decode: Callable[[HttpAnswer], T],
         is_final: Callable[[BrokerhaError], bool],
     ) -> T:
-        """Ask the node that has a transaction; after a fail-over, the one that knows now what became of it."""
-        url = self._owners.get(txid) or self._urls_of.get(node, "")
-        if not url or len(self._nodes.urls) == 1 or is_final is _is_lost:
+        """Ask the node that has a transaction; after a fail-over, the node that knows its outcome now."""
+        if not url or len(self._nodes.urls) == 1:
             return self._exchange(request, deadline_s, decode, is_final, only=url)
         question = question_of("outcome", {"txid": txid})
         while True:
@@ -263,7 +268,7 @@ class HttpWire:
 
     def _outcome(self, txid: TxId, node: str, request: Request, deadline_s: float) -> Any:
         """Return what became of a transaction; None when all nodes say unknown."""
-        found = self._located(txid, self._owners.get(txid) or self._urls_of.get(node) or self._nodes.current, request, deadline_s)
+        found = self._located(txid, self._url_of(txid, node) or self._nodes.current, request, deadline_s)
         return found and found[1]
 
     def _located(self, txid: TxId, first: str, request: Request, deadline_s: float) -> tuple[str, Any] | None:

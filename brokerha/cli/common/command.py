@@ -100,10 +100,11 @@ class Group(typer.Typer):
         return declare
 
 
-class Places(Mapping[str, Any]):
-    """Commands by name, each loaded when it is asked for, from a module and a function or a `Group` in it.
+class LazyCommands(Mapping[str, Any]):
+    """Commands by name, each imported when it is asked for.
 
-    A name of two words is a command of the group that the first word names.
+    ``places`` has the place of each command, ``module:member``; the member is a function or a `Group`. A name of two words is a
+    command of the group that the first word names.
     """
 
     def __init__(self, places: Mapping[str, str], defaults: Mapping[str, Mapping[str, Any]], group: str = "") -> None:
@@ -124,7 +125,7 @@ class Places(Mapping[str, Any]):
         found = getattr(import_module(module), member)
         if isinstance(found, Group):
             made: Any = typer.main.get_group(found)
-            if inner := Places(self._places, self._defaults, f"{path} "):
+            if inner := LazyCommands(self._places, self._defaults, f"{path} "):
                 made.commands = inner
             return made
         alone = Group("", add_completion=False)

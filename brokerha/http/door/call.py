@@ -351,7 +351,7 @@ def lacks(user: User, role: str, store: Store | None, graph: str = "") -> str:
     where, held = "", user.role_in(store)
     if store is not None:
         where = f" in {f'graph {graph} of ' if graph else ''}{'repository' if store[0] == GRAPH else store[0]} {store[1]}"
-        if store[0] == GRAPH and (graphs := [f"{held} in graph {name}" for name, held in user.graphs_in(store[1]).items()]):
+        if store[0] == GRAPH and (graphs := [f"{own} in graph {name}" for name, own in user.graphs_in(store[1]).items()]):
             more = f", and in {len(graphs) - _GRAPHS_SHOWN} more" if len(graphs) > _GRAPHS_SHOWN else ""
             held = f"{held}, and {', '.join(graphs[:_GRAPHS_SHOWN])}{more}"
     return f"this needs the role {role}{where}: user {user.name} has {held}"

@@ -5,8 +5,8 @@ browsers send credentials and tell where a request comes from.
 
 Each method of each path has its role (app.py); the path's subject (`Place`) decides where the role must hold. Probes are open.
 Reading needs ``read``, also a long read that is sent with POST. Changing content needs ``write``; changing repositories or the
-cluster needs ``admin``. A handler that learns from the request that it changes more asks for more (`Call.demand`, rights.py). Who has the role
-only in graphs of a repository gets in as well: each read and write is limited to them on its way to the node (door/passing.py).
+cluster needs ``admin``. A handler that learns from the request that it changes more asks for more (`Call.demand`, rights.py). A user with
+the role in single graphs of a repository gets in as well: door/passing.py limits each read and write to these graphs.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ operation, nor change a read-only one. Each operation and each read is checked h
 
 An operation of a wrong shape needs nothing: the node refuses it with the reason.
 
-Who lacks the role in a repository can have it in graphs of it. Then `limited` limits each read to these graphs, and an operation
-must name all graphs that it reads and changes (stores/sparql/targets.py). What cannot be limited exactly is refused.
+A user who lacks the role in a repository can have it in some of its graphs. `limited` then limits each read to these graphs, and an
+operation must name all graphs that it reads and changes (stores/sparql/targets.py). A request without an exact limit is refused.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ async def demand_reads(call: Call, wanted: Iterable[Any]) -> list[Any]:
 async def limited(call: Call, kind: str, name: str, arguments: dict[str, Any], *, is_inside: bool) -> dict[str, Any]:
     """Return the arguments of a read, limited to the graphs that this user can read. Raises NotAllowed, InvalidRequest.
 
-    ``is_inside``: it is in an open transaction, or one of several reads. Who asks for contexts shows only those that may be read.
+    ``is_inside``: the read is in an open transaction, or one of several reads. The answer to ``contexts`` still has all graphs: its
+    caller leaves out those of other users (`only_readable_graphs`).
     """
     user, store = call.user, (GRAPH, name)
     if user is None or not name or _READS.get(kind) != GRAPH or user.may(READ, store):

@@ -307,10 +307,10 @@ _ENDS: dict[str | Owner, str] = {
     "worker": "takes a snapshot",
     "backup": "takes a snapshot",
     "peer": "takes over the state of another master",
-    "pin": "who set it has to begin anew",
+    "pin": "its owner has to begin anew",
     SPLIT: "this master cannot go back any more: then it has to take over the state of another one",
 }
-"""What follows for an owner of a part of the log that is not kept, by its kind."""
+"""Consequence for the owner of a part of the log that is not kept, by its kind."""
 
 
 _TOLD = {

@@ -248,22 +248,23 @@ class UpdateRun:
             return
         # If nothing can be there already, and nothing takes it away again, each quad counts.
         limit_bytes = EFFECT_LIMIT_BYTES if is_last and self.view.adds_each_to(target) else None
-        quads = self._moved(source, target, limit_bytes)
-        if not quads and not isinstance(source, DefaultGraph):
+        held, moved = self._moved(source, target, limit_bytes)
+        if not moved and not isinstance(source, DefaultGraph):
             if silent:
                 return
             raise Rejected(f"the graph {source} does not exist")
         removed = {} if kind == "ADD" else _limited(self.view.quads_in(target))
         if kind == "MOVE":
-            removed.update(_limited(self.view.quads_in(source)))
-        self.view.apply(removed, quads)
+            removed.update(held)
+        self.view.apply(removed, moved)
 
-    def _moved(self, source: Graph, target: Graph, limit_bytes: int | None) -> dict[str, Quad]:
-        """Return the quads of a graph as quads of another; raise Rejected once they are certainly too many."""
+    def _moved(self, source: Graph, target: Graph, limit_bytes: int | None) -> tuple[dict[str, Quad], dict[str, Quad]]:
+        """Return the quads of a graph, and the same as quads of another; raise Rejected once they are certainly too many."""
         smallest = _smallest(target)
         sure = 0 if limit_bytes is None else self.view.sure(source, ANY, limit_bytes // smallest + 1)
-        moved, size_bytes = dict[str, Quad](), 0
-        for _, quad in self.view.quads_in(source):
+        held, moved, size_bytes = dict[str, Quad](), dict[str, Quad](), 0
+        for held_line, quad in self.view.quads_in(source):
+            held[held_line] = quad
             as_moved = Quad(quad.subject, quad.predicate, quad.object, target)
             line = str(as_moved)
             moved[line] = as_moved
@@ -273,7 +274,7 @@ class UpdateRun:
                 raise Rejected(
                     f"{TOO_MUCH}{source} does not fit into one transaction: INSERT it in parts, WHERE over SELECT ... LIMIT 50000"
                 )
-        return moved
+        return held, moved
 
 
 def data_step(request: Request, part: Part, seed: bytes) -> DataStep:

@@ -15,7 +15,7 @@ import pytest
 from brokerha.cli.cluster import status
 from brokerha.cli.common import exits
 from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.main import PLACES
+from brokerha.cli.main import COMMANDS
 from brokerha.cli.reference.page import page
 from brokerha.client.http_connections import NotConnected
 from brokerha.client.http_nodes import unreachable
@@ -127,7 +127,7 @@ def test_a_negative_number_is_a_value_and_no_option(run, cluster, value):
         assert "No such option" in run("put", "prices", "sku-1", wrong, *URL).err
 
 
-@pytest.mark.parametrize("group", ["", *(name for name, place in PLACES.items() if place.endswith(":app"))])
+@pytest.mark.parametrize("group", ["", *(name for name, place in COMMANDS.items() if place.endswith(":app"))])
 def test_what_a_list_of_commands_says_fits_on_a_line(run, group):
     listed = run(*filter(None, [group]), "--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     assert listed

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brokerha.cli.common import exits
-from brokerha.cli.main import PLACES
+from brokerha.cli.main import COMMANDS
 from brokerha.cli.pipeline import command as pipeline
 from brokerha.cli.pipeline import report as pipeline_report
 from brokerha.model.errors import ConfigurationError
@@ -120,6 +120,6 @@ def test_a_job_without_a_program_is_named():
 
 
 def test_every_job_of_the_group_has_a_program_of_its_name():
-    assert {"archive", "audit", "rebuild", "export", "load", "report"} <= {name.removeprefix("pipeline ") for name in PLACES}
+    assert {"archive", "audit", "rebuild", "export", "load", "report"} <= {name.removeprefix("pipeline ") for name in COMMANDS}
     for name in ("archive", "audit", "rebuild", "export", "load", "report"):
         assert callable(pipeline.job(name))

@@ -151,7 +151,7 @@ def test_a_pin_that_holds_too_much_is_told_by_its_name(bench: Bench) -> None:
     bench.dropped_pins = (Owner("pin", "archive"),)
     (line,) = bench.told()
     assert (line["event"], line["pin"], line["lsn"]) == ("log not kept", "archive", None)
-    assert line["reason"].endswith("who set it has to begin anew")
+    assert line["reason"].endswith("its owner has to begin anew")
     bench.dropped_pins = ()
     assert [(line["event"], line["pin"]) for line in bench.told()] == [("log kept again", "archive")]
 
