@@ -101,7 +101,8 @@ def _condemn_below(site: Site, lsn: Lsn, mono_ms: int) -> None:
     """Condemn copies below an LSN: none can follow any more, and none can heal another one."""
     behind = [worker for worker in site.workers.values() if worker.progress is not None and worker.applied < lsn]
     for worker in behind:
-        worker.condemned = worker.condemned or f"it is at LSN {worker.applied}, the log begins after {lsn}"
+        if not worker.condemned:
+            worker.condemn(f"it is at LSN {worker.applied}, the log begins after {lsn}", worker.applied)
         worker.standing, worker.reason, worker.trust = Standing.OUT_OF_SYNC, worker.condemned, Trust.NONE
     for worker in behind:
         site.judge(worker, mono_ms)

@@ -277,14 +277,15 @@ class SiteCommands:
             )
         if progress.trouble and not progress.differs_lsn:
             raise InvalidRequest(f"{worker.node} is damaged ({progress.trouble}): choose another one, or restore from a backup")
-        worker.trust, worker.condemned, worker.order = Trust.CHOSEN, "", ""
+        worker.condemn("")
+        worker.trust, worker.order = Trust.CHOSEN, ""
         if progress.differs_lsn:
             # It stopped before a line where its content differed: the results begin anew from there.
             worker.trust = Trust.NONE
             self._site.adopt(worker, f"the copy of {worker.node} was chosen")
         for other in self._site.workers.values():
             if other is not worker:
-                other.condemned = f"{worker.node} was chosen instead"
+                other.condemn(f"{worker.node} was chosen instead")
                 self._site.judge(other, now.mono_ms)
         self._site.judge(worker, now.mono_ms)
         return {"worker": worker.node, "lsn": lsn, "fingerprint": progress.fingerprint}
@@ -294,7 +295,7 @@ class SiteCommands:
         worker = self._worker(arguments)
         if not [other for other in self._site.in_sync(now.mono_ms) if other is not worker]:
             raise NotReady(f"no other worker of this site is in sync: {worker.node} has nobody to copy from")
-        worker.condemned = "told to take a new copy"
+        worker.condemn("told to take a new copy")
         worker.order = ""
         self._site.judge(worker, now.mono_ms)
         return {"worker": worker.node, "changed": True}
@@ -311,7 +312,7 @@ class SiteCommands:
         self._site.repair_sources = sources
         # First all of them, so that none is healed from another one that is to be replaced as well.
         for worker in self._site.workers.values():
-            worker.condemned = f"the site takes the content of {', '.join(sources)}"
+            worker.condemn(f"the site takes the content of {', '.join(sources)}")
             worker.order = ""
             if worker.is_on:
                 worker.standing = Standing.OUT_OF_SYNC

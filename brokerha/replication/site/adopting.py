@@ -63,7 +63,7 @@ def adopts(site: Adopter, worker: WorkerFeed, progress: Progress, found: Verdict
         if site.has_own_content and worker.is_from_elsewhere:
             # Nothing here contradicts it yet: a copy of this site has come back while it was loaded.
             worker.is_from_elsewhere, worker.trust = False, Trust.NONE
-            worker.condemned = "it holds the content of another site, and this one has its own"
+            worker.condemn("it holds the content of another site, and this one has its own")
         return False
     is_chosen = worker.trust is Trust.CHOSEN
     is_in_vain = site.filling is not None and site.filling.is_in_vain

@@ -133,6 +133,8 @@ class WorkerFeed(Followed):
     reason: str = ""
     condemned: str = ""
     """Why this very copy must be replaced; a new copy has a new journal name and is not condemned."""
+    cut_off_lsn: Lsn | None = None
+    """LSN of a copy that is condemned only because the log no longer reaches back to it there; else None."""
     forgiven_lsn: Lsn = 0
     trust: Trust = field(default_factory=lambda: Trust.NONE)
     is_from_elsewhere: bool = False
@@ -171,12 +173,17 @@ class WorkerFeed(Followed):
     asked: tuple[Lsn, int] = (0, NEVER)
     """(LSN, time) of the last request for missed results."""
 
+    def condemn(self, reason: str, cut_off_lsn: Lsn | None = None) -> None:
+        """Have this copy replaced; ``cut_off_lsn`` when only its place is wrong. An empty reason takes a former one back."""
+        self.condemned, self.cut_off_lsn = reason, cut_off_lsn
+
     def take_copy(self, progress: Progress) -> None:
         """Forget the former copy: the worker has another one, or one that is lower than its confirmed LSN."""
         known = (*self.past_journals[1 - PAST_JOURNALS :], self.journal)
         self.past_journals = tuple(name for name in known if name != progress.journal)
         if self.journal != progress.journal:
-            self.journal, self.condemned = progress.journal, ""
+            self.journal = progress.journal
+            self.condemn("")
         self.stand(progress.applied_lsn)
         self.agreed_lsn, self.vouched_lsn, self.reason = 0, 0, ""
         self.rated_ms = NEVER

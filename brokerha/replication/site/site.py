@@ -82,6 +82,9 @@ class Site:
             return
         if worker.journal != progress.journal or progress.applied_lsn < worker.applied:
             worker.take_copy(progress)
+        if worker.cut_off_lsn is not None and progress.applied_lsn > worker.cut_off_lsn:
+            # It had applied what the log has forgotten, and its message was late.
+            worker.condemn("")
         if worker.progress is None or worker.progress.follows != progress.follows:
             if worker.order != "LoadFrom" or progress.follows != "idle":
                 # A load that failed is ordered again after a while, not at once: the same source would refuse it again.
@@ -127,7 +130,8 @@ class Site:
             self._order(worker, self.splits.coin(worker, self.view, ()), mono_ms)
         elif progress.follows == "load":
             # Remember it here, because a worker that dies forgets what was found out about its copy.
-            worker.condemned = progress.trouble or worker.condemned
+            if progress.trouble:
+                worker.condemn(progress.trouble)
             self.stand(worker, Standing.LOADING, progress.reason)
             self._vote(worker, progress, mono_ms)
             is_idle = not progress.total_bytes and self.overruled is None
@@ -138,7 +142,7 @@ class Site:
             elif is_idle and not self._is_undecided(worker, progress, mono_ms):
                 self._heal(worker, progress.trouble or worker.reason, mono_ms)
         elif progress.trouble:
-            worker.condemned = progress.trouble
+            worker.condemn(progress.trouble)
             self.stand(worker, Standing.OUT_OF_SYNC, progress.trouble)
             self._heal(worker, progress.trouble, mono_ms)
         else:
@@ -172,7 +176,9 @@ class Site:
         if found is Verdict.FOUND and not void:
             worker.agreed_lsn = max(worker.agreed_lsn, progress.applied_lsn)
         if not is_good:
-            worker.condemned = worker.condemned or reason
+            if not worker.condemned:
+                is_cut_off = found is Verdict.NOT_IN_LOG and not void
+                worker.condemn(reason, progress.applied_lsn if is_cut_off else None)
             self.stand(worker, Standing.OUT_OF_SYNC, worker.condemned)
             self._heal(worker, worker.condemned, mono_ms)
             return
@@ -217,7 +223,8 @@ class Site:
         """Begin the results of this site anew from the copy of this worker."""
         progress = worker.progress
         if progress is not None:
-            worker.condemned, worker.forgiven_lsn = "", progress.differs_lsn
+            worker.condemn("")
+            worker.forgiven_lsn = progress.differs_lsn
             worker.vouched_lsn = progress.applied_lsn
             self.repair_sources, self.disagreement, self._votes = (), "", None
             for other in self.workers.values():
@@ -323,7 +330,7 @@ class Site:
             named = ", ".join(sorted(self._votes.voters))
             self.disagreement = f"{named} disagree about LSN {self._votes.lsn} and no majority can be named"
         for node in wrong:
-            self.workers[node].condemned = f"differs from the majority at LSN {self._votes.lsn}"
+            self.workers[node].condemn(f"differs from the majority at LSN {self._votes.lsn}")
 
     def _is_undecided(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> bool:
         """Tell whether live copies have still to reach the line at which this one differs: healing waits for their vote.
@@ -345,10 +352,11 @@ class Site:
         right = max(votes.others.values(), key=len)
         for worker in self.workers.values():
             if worker.node in right:
-                worker.forgiven_lsn, worker.condemned, worker.order = votes.lsn, "", ""
+                worker.condemn("")
+                worker.forgiven_lsn, worker.order = votes.lsn, ""
                 self._orders.append(Outgoing(worker.node, self.splits.coin(worker, self.view, ())))
             elif worker.applied >= votes.lsn:
-                worker.condemned = f"differs from the majority at LSN {votes.lsn}"
+                worker.condemn(f"differs from the majority at LSN {votes.lsn}")
                 self.stand(worker, Standing.OUT_OF_SYNC, worker.condemned)
         return votes
 

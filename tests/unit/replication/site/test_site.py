@@ -96,6 +96,34 @@ def test_a_copy_from_before_the_log_begins_takes_a_snapshot() -> None:
     assert bench.orders("w1") == [LoadFrom(1, ("w2",), "it is at LSN 7, the log begins after 8", 8)]
 
 
+def test_a_copy_whose_late_message_said_too_low_an_lsn_is_not_replaced() -> None:
+    bench = settled()
+    bench.begin_anew(8)
+    bench.log(10)
+    bench.heard("w2", 10)
+    bench.heard("w1", 7, follows="idle", view=0)
+    assert bench.worker("w1").condemned
+    bench.orders("w1")
+    bench.heard("w1", 10, follows="idle", view=0)
+    assert not bench.worker("w1").condemned
+    assert [type(order) for order in bench.orders("w1")] == [Coin]
+
+
+@pytest.mark.parametrize("then", ["damaged", "differs"])
+def test_a_copy_that_is_condemned_for_its_content_stays_so_at_a_higher_lsn(then: str) -> None:
+    bench = settled()
+    bench.begin_anew(8)
+    bench.log(10)
+    bench.heard("w2", 10)
+    bench.heard("w1", 7, follows="idle", view=0)
+    if then == "damaged":
+        bench.heard("w1", 7, follows="idle", view=0, trouble="damaged")
+    else:
+        bench.heard("w1", 10, follows="idle", view=0, fingerprint=text(99))
+    bench.heard("w1", 10, follows="idle", view=0)
+    assert bench.worker("w1").condemned
+
+
 def test_a_copy_beyond_the_log_takes_a_snapshot() -> None:
     bench = settled()
     bench.heard("w2", 10)
