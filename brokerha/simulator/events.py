@@ -30,6 +30,8 @@ from brokerha.model.wire.epoch_messages import Row
 from brokerha.model.wire.messages import Apply, Bodies, Envelope, Execute, Executed, Fetch, Outgoing, Post, Progress
 from brokerha.simulator.options import Options
 
+TOLD_CHARS = 300
+"""Characters of a message that the story shows: a chunk of a snapshot has thousands of bytes."""
 KEPT = 40
 """Lines of the story of a failing run."""
 
@@ -154,7 +156,8 @@ def _record(record: object) -> str:
         case Outcomes(first_lsn, results):
             return f"Outcomes {_range(first_lsn, len(results))}"
         case _:
-            return str(record)
+            text = str(record)
+            return text if len(text) <= TOLD_CHARS else f"{text[:TOLD_CHARS]}… ({len(text)} characters)"
 
 
 def _names(names: Iterable[str]) -> str:

@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 
+from brokerha.model.wire.messages import Chunk, Outgoing
 from brokerha.simulator import simulate
 from brokerha.simulator.drawing import CHOSEN_FROM, MEMBERS_FROM, MODES_FROM, SPLITS_FROM
-from brokerha.simulator.events import KEPT
+from brokerha.simulator.events import KEPT, TOLD_CHARS, line
 from tests.simulation.mistakes.catalogue import planted
 
 SEEDS = range(12)
@@ -42,6 +43,14 @@ def test_telling_the_story_does_not_change_it():
 
     assert told.digest == simulate(3).digest
     assert len(story.getvalue().splitlines()) > told.steps
+
+
+def test_the_story_shows_the_beginning_of_a_large_message():
+    told = line((0, "m1w2", "sends", Outgoing("m1w1", Chunk("m1w1-1", 3, bytes(8192)))))
+
+    assert "Chunk(snapshot='m1w1-1', number=3" in told
+    assert "characters)" in told
+    assert len(told) < 2 * TOLD_CHARS
 
 
 def test_every_kind_of_world_tells_the_seed_that_was_asked_for():
