@@ -22,17 +22,7 @@ from brokerha.model.errors import JournalDamaged, ProtocolError
 from brokerha.model.given_up import GivenUp, Split
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.operations import Result
-from brokerha.model.records import (
-    Accepted,
-    Appended,
-    BodiesHeld,
-    MasterState,
-    Outcomes,
-    Record,
-    Remembered,
-    Rest,
-    StreamState,
-)
+from brokerha.model.records import Accepted, Appended, BodiesHeld, MasterState, Outcomes, Record, Remembered, Rest, StreamState
 from brokerha.model.wire.codec import decode_record
 from brokerha.ports.disk import Disk
 

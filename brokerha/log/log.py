@@ -48,15 +48,7 @@ from brokerha.log.segments import CHECKPOINT, Segments
 from brokerha.log.split_book import SplitBook
 from brokerha.model.errors import JournalError, JournalForeign, JournalFull, ProtocolError
 from brokerha.model.ids import Lsn, NodeId
-from brokerha.model.records import (
-    Added,
-    EpochInstalled,
-    Outcomes,
-    Record,
-    Rest,
-    Rewound,
-    StateTaken,
-)
+from brokerha.model.records import Added, EpochInstalled, Outcomes, Record, Rest, Rewound, StateTaken
 from brokerha.model.wire.codec import decode_record, encode_record
 from brokerha.ports.disk import Disk
 

@@ -168,11 +168,7 @@ def pieces(first_lsn: Lsn, last_lsn: Lsn, partitions: int | None = None) -> list
 
 
 def batches(
-    source: OpenSource,
-    first_lsn: Lsn,
-    last_lsn: Lsn,
-    options: ReadOptions,
-    columns: Sequence[str],
+    source: OpenSource, first_lsn: Lsn, last_lsn: Lsn, options: ReadOptions, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range. If data loss is allowed, a range that was trimmed meanwhile begins later."""
     if not options.fail_on_data_loss:

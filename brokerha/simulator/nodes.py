@@ -157,10 +157,7 @@ class SimMaster(MasterProcess):
         """Lose the data directory of the stopped process."""
         self.is_wiped = True
         self.journal = sim_journal(
-            self.node,
-            f"{self.node}-again-{self.life}",
-            str(self.world.options.seed),
-            self.world.options.disk.sync_fails,
+            self.node, f"{self.node}-again-{self.life}", str(self.world.options.seed), self.world.options.disk.sync_fails
         )
         self.world.checkers.on_wipe(self.node)
 

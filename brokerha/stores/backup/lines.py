@@ -87,11 +87,7 @@ def _blocks(lines: Lines) -> Iterator[tuple[Lsn, list[bytes]]]:
 
 
 def read_lines(
-    path: Path,
-    first_lsn: Lsn,
-    last_lsn: Lsn,
-    note: Callable[[bytes], None] = lambda _data: None,
-    from_lsn: Lsn = 0,
+    path: Path, first_lsn: Lsn, last_lsn: Lsn, note: Callable[[bytes], None] = lambda _data: None, from_lsn: Lsn = 0
 ) -> Iterator[tuple[Lsn, LoggedRow]]:
     """Yield all lines of a file with exactly these LSNs. ``note`` gets every byte that was read. Raises StoreDamaged.
 

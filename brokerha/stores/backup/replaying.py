@@ -69,14 +69,12 @@ def check_end(store: Store, lsn: Lsn, fingerprint: bytes) -> None:
     wanted = fingerprint if lsn else EMPTY
     if applied.lsn != lsn or differs(from_text(applied.fingerprint), wanted):
         raise StoreDiffers(
-            f"the data is at LSN {applied.lsn} with {applied.fingerprint}, and should be at {lsn} with {text_of(wanted)}",
-            lsn,
+            f"the data is at LSN {applied.lsn} with {applied.fingerprint}, and should be at {lsn} with {text_of(wanted)}", lsn
         )
 
 
 def _check_same(lsn: Lsn, row: LoggedRow, applied_lsn: Lsn, fingerprint: str) -> None:
     if lsn == applied_lsn and differs(row[5], from_text(fingerprint)):
         raise StoreDiffers(
-            f"at LSN {lsn} the data has {fingerprint}, and these lines {text_of(row[5])}: they are not of one history",
-            lsn,
+            f"at LSN {lsn} the data has {fingerprint}, and these lines {text_of(row[5])}: they are not of one history", lsn
         )

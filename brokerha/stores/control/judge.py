@@ -25,12 +25,7 @@ Problems = Callable[[str, list[Check]], dict[str, str]]
 """(repository, checks about it) -> problem of each failed check, by name."""
 
 
-def judge(
-    after: Suite,
-    names: set[str],
-    value_of: Callable[[bytes], bytes | None],
-    problems_of: Problems,
-) -> None:
+def judge(after: Suite, names: set[str], value_of: Callable[[bytes], bytes | None], problems_of: Problems) -> None:
     """Raise Rejected when one of these checks does not hold after a transaction.
 
     `after` is the suite after the transaction, `value_of` gives the value of a key after it, and `problems_of` judges the queries
@@ -54,10 +49,7 @@ def judge(
 
 
 def judge_evaluation(
-    suite: Suite,
-    keys: Mapping[bytes, OnKey],
-    evaluation: Evaluation | None,
-    stored: Callable[[bytes], bytes | None],
+    suite: Suite, keys: Mapping[bytes, OnKey], evaluation: Evaluation | None, stored: Callable[[bytes], bytes | None]
 ) -> None:
     """Raise Rejected when a check that a transaction touches fails after it. Raises StoreError.
 

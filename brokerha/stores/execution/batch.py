@@ -525,9 +525,7 @@ class Batch:
         repository = self._repositories.listed.get(name)
         if repository is None:
             raise StoreDiffers(
-                f"LSN {lsn} changes repository {name!r}, which is not here: this copy is not like the others",
-                lsn,
-                UNKNOWN,
+                f"LSN {lsn} changes repository {name!r}, which is not here: this copy is not like the others", lsn, UNKNOWN
             )
         return repository
 

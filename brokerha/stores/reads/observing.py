@@ -56,12 +56,7 @@ def is_observing(arguments: Mapping[str, object]) -> bool:
 
 
 def observed(
-    arguments: Mapping[str, Any],
-    reads: Sequence[Wanted],
-    pending: Pending,
-    lsn: Lsn,
-    before: Before,
-    answer: Callable[[], Answers],
+    arguments: Mapping[str, Any], reads: Sequence[Wanted], pending: Pending, lsn: Lsn, before: Before, answer: Callable[[], Answers]
 ) -> ReadAnswer:
     """Judge ``seen``, then return results and demands; ``before`` and ``answer`` are of the state at ``lsn``. Raises Conflict."""
     seen = arguments["seen"]
