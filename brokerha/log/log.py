@@ -31,7 +31,7 @@ from brokerha.log.content import Content
 from brokerha.log.current import Beginning
 from brokerha.log.disks import FULL, FileDisk
 from brokerha.log.frames import FORGOTTEN, LAST, RECORD, TRIMMED, Frame, damaged, sealed, unsealed
-from brokerha.log.history import LogHistory
+from brokerha.log.history import LogHistory, Recent, Unpacked
 from brokerha.log.ids import Ids
 from brokerha.log.limits import (
     CACHE_BYTES,
@@ -43,7 +43,6 @@ from brokerha.log.limits import (
     TRIM_RECORDS,
     UNPACKED_BYTES,
 )
-from brokerha.log.recent import Recent, Unpacked
 from brokerha.log.segments import CHECKPOINT, Segments
 from brokerha.log.split_book import SplitBook
 from brokerha.model.errors import JournalError, JournalForeign, JournalFull, ProtocolError

@@ -31,7 +31,7 @@ from brokerha.model.ids import Lsn
 from brokerha.pipeline.rows import SCHEMA
 from brokerha.pipeline.sources import OPTIONS as OF_SOURCES
 from brokerha.pipeline.sources import OpenSource
-from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.backup.lines import LinesMissing
 from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE
 
 VIEW_LOG, VIEW_PIECES = "log", "pieces"

@@ -38,7 +38,7 @@ from brokerha.pipeline.ranges import VIEW_PIECES
 from brokerha.pipeline.sources import OpenSource, SourceSpec, open_source
 from brokerha.pipeline.table import WRITTEN_SCHEMA, Head, LogFile, LogState, LogTable, Written, groups, write_log
 from brokerha.spark.session import errors_of_tasks
-from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.backup.lines import LinesMissing
 
 if TYPE_CHECKING:
     import pyarrow as pa

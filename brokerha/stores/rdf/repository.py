@@ -36,7 +36,7 @@ from brokerha.model.control import Check
 from brokerha.model.errors import InvalidRequest, StoreError
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import OnQuads, Update
-from brokerha.stores.control.run import must_commit_first, problems
+from brokerha.stores.control.sparql import must_commit_first, problems
 from brokerha.stores.rdf import query as rdf_query
 from brokerha.stores.rdf.change import AS_BLANK_FUNCTIONS, PendingQuads, QuadChange, change_text, parse_lines
 from brokerha.stores.rdf.errors import CANNOT_READ, engine_errors, store_error, writing_errors

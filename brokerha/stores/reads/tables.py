@@ -11,8 +11,7 @@ import msgpack
 from brokerha.model.errors import NotFound, TooLarge
 from brokerha.model.reserved import about, claims, settings
 from brokerha.stores.comparing.fingerprint import report
-from brokerha.stores.execution.expectations import Before, range_digest
-from brokerha.stores.execution.last_changes import LastChanges
+from brokerha.stores.execution.last_changes import Before, LastChanges, range_digest
 from brokerha.stores.execution.prepared import BEGINNING, messages_in
 from brokerha.stores.execution.staged import BEGINNING as STAGED
 from brokerha.stores.execution.staged import Parts
