@@ -1,7 +1,7 @@
 """The log: the durable record of one master, append-only. FORMAT.md has its layout on disk, and the steps of a start.
 
 log.py          Log: open, append, defer, follow, trim; `open_log` for reading only
-history.py      LogHistory: the reading half of the log, for a core's questions about its own past
+history.py      LogHistory: the reading half of the log, for a core's questions about its own past; recent records
 copies.py       LogCopy: the log on a disk as a whole: given away as a snapshot, replaced by another
 content.py      the state that the records lead to, updated by each: tail, rewinds, trimming
 segments.py     the files: segments for appending, checkpoints, removal of old files
@@ -12,7 +12,7 @@ disks.py        FileDisk, MemoryDisk: a directory of the machine, and the same i
 
 current.py      the current state in a few numbers, the order of records, the beginning of a restored log, decisions
 split_book.py   transactions given up when the queue went back, for people
-recent.py       records kept unpacked in memory
+
 limits.py       every bound, with its reason
 
 append, follow --> frames + content, for each record --> one write, one sync (ports.Disk)

@@ -31,7 +31,7 @@ from brokerha.log.content import Content
 from brokerha.log.current import Beginning
 from brokerha.log.disks import FULL, FileDisk
 from brokerha.log.frames import FORGOTTEN, LAST, RECORD, TRIMMED, Frame, damaged, sealed, unsealed
-from brokerha.log.history import LogHistory
+from brokerha.log.history import LogHistory, Recent, Unpacked
 from brokerha.log.ids import Ids
 from brokerha.log.limits import (
     CACHE_BYTES,
@@ -43,20 +43,11 @@ from brokerha.log.limits import (
     TRIM_RECORDS,
     UNPACKED_BYTES,
 )
-from brokerha.log.recent import Recent, Unpacked
 from brokerha.log.segments import CHECKPOINT, Segments
 from brokerha.log.split_book import SplitBook
 from brokerha.model.errors import JournalError, JournalForeign, JournalFull, ProtocolError
 from brokerha.model.ids import Lsn, NodeId
-from brokerha.model.records import (
-    Added,
-    EpochInstalled,
-    Outcomes,
-    Record,
-    Rest,
-    Rewound,
-    StateTaken,
-)
+from brokerha.model.records import Added, EpochInstalled, Outcomes, Record, Rest, Rewound, StateTaken
 from brokerha.model.wire.codec import decode_record, encode_record
 from brokerha.ports.disk import Disk
 

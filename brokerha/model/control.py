@@ -86,10 +86,7 @@ def problem_of(fields: tuple[Any, ...]) -> str:
         return f"{check.name[:80]!r} is no name of a check ([A-Za-z0-9_.-]{{1,64}})"
     if check.kind not in KINDS:
         return f"unknown kind of check {check.kind[:80]!r}; known are {', '.join(KINDS)}"
-    for what, text, limit_bytes in (
-        ("text", check.text, TEXT_LIMIT_BYTES),
-        ("expectation", check.expected, EXPECTED_LIMIT_BYTES),
-    ):
+    for what, text, limit_bytes in (("text", check.text, TEXT_LIMIT_BYTES), ("expectation", check.expected, EXPECTED_LIMIT_BYTES)):
         size_bytes = _size_bytes(text)
         if not 0 <= size_bytes <= limit_bytes:
             return f"the {what} of a check is UTF-8 text of at most {limit_bytes} bytes"

@@ -3,7 +3,7 @@
 The other processes of a master get an empty directory and load the journal: with an old one they would bring the old data back.
 
     plan      the state, the directories, the obstacles                nothing is changed
-    prepare   everything is read; each directory is made beside its place (stores/backup/placing.py)
+    prepare   everything is read; each directory is made beside its place (stores/backup/restore_target.py)
     place     each directory gets its name; the next run completes a run that was killed in between
 
 All nodes of one cluster begin with the same values: LSN, last transaction, fingerprint, and the known transactions (as far as the
@@ -29,8 +29,7 @@ from brokerha.nodes.config.nodes import NodeEntry
 from brokerha.ports.copies import Snapshot
 from brokerha.stores.backup.directory import BackupDirectory, Progress, no_progress
 from brokerha.stores.backup.manifest import Manifest
-from brokerha.stores.backup.placing import Placing
-from brokerha.stores.backup.restore_target import Obstacle, Target, obstacle_in
+from brokerha.stores.backup.restore_target import Obstacle, Placing, Target, obstacle_in
 from brokerha.stores.backup.restoring import Restore, purpose_of
 from brokerha.stores.files.durable import delete_tree
 

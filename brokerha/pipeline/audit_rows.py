@@ -120,10 +120,7 @@ def _hash_problems(table: pa.Table, entries: list[LogEntry], hashes: list[bytes]
         kept = written[entry.lsn]
         if kept != found:
             shown = kept.hex()[:16] if kept is not None else "nothing"
-            yield (
-                entry.lsn,
-                f"is not what was archived: its rows have the entry hash {found.hex()[:16]}…, written is {shown}…",
-            )
+            yield (entry.lsn, f"is not what was archived: its rows have the entry hash {found.hex()[:16]}…, written is {shown}…")
 
 
 def _column_problems(table: pa.Table, entries: list[LogEntry]) -> Iterator[tuple[Lsn, str]]:

@@ -277,10 +277,7 @@ def _check_datatype(section: _Section, datatype: str) -> None:
 
 def _key_form(section: _Section) -> KeyForm:
     form = KeyForm(
-        section.needed("table"),
-        section.template("key", section.needed("key")),
-        section.text("value"),
-        section.texts("values"),
+        section.needed("table"), section.template("key", section.needed("key")), section.text("value"), section.texts("values")
     )
     section.end()
     if bool(form.value) == bool(form.values):

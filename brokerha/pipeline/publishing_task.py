@@ -27,14 +27,7 @@ import pyarrow as pa
 
 from brokerha.client import Client
 from brokerha.client.outcomes import Written
-from brokerha.model.errors import (
-    BrokerhaError,
-    KeyReused,
-    NotReady,
-    OutcomeUnknown,
-    Rejected,
-    Unreachable,
-)
+from brokerha.model.errors import BrokerhaError, KeyReused, NotReady, OutcomeUnknown, Rejected, Unreachable
 from brokerha.model.ids import Lsn, TxId
 from brokerha.pipeline.places import keep
 from brokerha.pipeline.publishing import SHOWN_REJECTS, Reject, Result, SinkOptions, txid_of

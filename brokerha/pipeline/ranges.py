@@ -31,7 +31,7 @@ from brokerha.model.ids import Lsn
 from brokerha.pipeline.rows import SCHEMA
 from brokerha.pipeline.sources import OPTIONS as OF_SOURCES
 from brokerha.pipeline.sources import OpenSource
-from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.backup.lines import LinesMissing
 from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE
 
 VIEW_LOG, VIEW_PIECES = "log", "pieces"
@@ -168,11 +168,7 @@ def pieces(first_lsn: Lsn, last_lsn: Lsn, partitions: int | None = None) -> list
 
 
 def batches(
-    source: OpenSource,
-    first_lsn: Lsn,
-    last_lsn: Lsn,
-    options: ReadOptions,
-    columns: Sequence[str],
+    source: OpenSource, first_lsn: Lsn, last_lsn: Lsn, options: ReadOptions, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range. If data loss is allowed, a range that was trimmed meanwhile begins later."""
     if not options.fail_on_data_loss:

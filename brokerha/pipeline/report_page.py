@@ -111,12 +111,7 @@ def _drawn(
         "field": "begin", "type": "temporal", "scale": {"type": "utc", "domain": [bins.start_us / 1000, bins.end_us / 1000]},
         "axis": {**_AXIS, "grid": False, "labelOverlap": True, "format": _form(bins)},
     }  # fmt: skip
-    up = {
-        "field": "value",
-        "type": "quantitative",
-        "axis": {**_AXIS, "labelExpr": _LABEL},
-        "stack": "zero" if is_bars else None,
-    }
+    up = {"field": "value", "type": "quantitative", "axis": {**_AXIS, "labelExpr": _LABEL}, "stack": "zero" if is_bars else None}
     colour = {
         "field": "name", "type": "nominal", "legend": None,
         "scale": {"domain": names, "range": [colour_of(order, name) for order, name in enumerate(names)]},

@@ -164,10 +164,7 @@ def collector_at_rest() -> Iterator[None]:
 
 
 def batches_of(
-    entries: Iterable[LogEntry],
-    rows: int = BATCH_ROWS,
-    columns: Sequence[str] = SCHEMA.names,
-    stores: frozenset[str] | None = None,
+    entries: Iterable[LogEntry], rows: int = BATCH_ROWS, columns: Sequence[str] = SCHEMA.names, stores: frozenset[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows in batches of about ``rows`` rows; an entry is never split."""
     for kept in _grouped(entries, rows):
@@ -200,10 +197,7 @@ def _assembled(
     if not rows:
         return schema.empty_table()
     of_entry: dict[str, Sequence[Any]] = dict(zip(LogEntry._fields, zip(*entries, strict=True), strict=True))
-    of_entry |= {
-        "origin": [name or None for name in of_entry["origin"]],
-        "epoch": [n or None for n in of_entry["epoch"]],
-    }
+    of_entry |= {"origin": [name or None for name in of_entry["origin"]], "epoch": [n or None for n in of_entry["epoch"]]}
     of_entry |= {"entry_hash": hashes, "user": users}
     of_row = dict(zip(_OF_CHANGE, zip(*rows, strict=True), strict=True))
     # Most entries have one row, so no value needs to be repeated.

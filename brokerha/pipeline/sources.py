@@ -33,7 +33,7 @@ from brokerha.model.log_lineages import ANYWHERE, Rewinds, read_rewinds, rewinds
 from brokerha.model.operations import LoggedRow
 from brokerha.pipeline.entries import UNKNOWN_EPOCH, UNKNOWN_ORIGIN, LogEntry
 from brokerha.stores.backup.directory import BackupDirectory
-from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.backup.lines import LinesMissing
 
 if TYPE_CHECKING:
     import pyarrow as pa

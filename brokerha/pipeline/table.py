@@ -34,16 +34,7 @@ from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.model.fingerprints import EMPTY, from_text, text_of
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.pipeline.parquet_files import add_action, begin_table, sha256_of, write_table
-from brokerha.pipeline.places import (
-    committing,
-    delta_url,
-    file_system,
-    first_line,
-    fsync,
-    is_local,
-    reading,
-    spark_path,
-)
+from brokerha.pipeline.places import committing, delta_url, file_system, first_line, fsync, is_local, reading, spark_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -392,12 +383,7 @@ class LogTable:
         return found.sort_by([(name, "ascending") for name in _ORDER]).select(list(columns))
 
     def batches(
-        self,
-        state: LogState,
-        first_lsn: Lsn,
-        last_lsn: Lsn,
-        columns: Sequence[str],
-        stores: frozenset[str] | None = None,
+        self, state: LogState, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str], stores: frozenset[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range in the order of its files, one row group at a time. Raises StoreDamaged."""
         import pyarrow as pa

@@ -9,18 +9,13 @@ A crash loses everything except the journal, its promise, and the loaded part of
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from brokerha.master.config import MasterConfig
 from brokerha.master.standby import Standby
 from brokerha.model.errors import NotReady
 from brokerha.model.ids import NodeId
-from brokerha.model.ready import (
-    CopyAnswer,
-    CopyDecision,
-    LoadOpened,
-    OpenLoad,
-)
+from brokerha.model.ready import CopyAnswer, CopyDecision, LoadOpened, OpenLoad
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
 from brokerha.nodes.master.journal_copying import carry_out_journal
 from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner
@@ -28,49 +23,22 @@ from brokerha.nodes.master.runner import MasterRunner
 from brokerha.simulator.clients.operators import command
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimJournal, SimJournalCopy, sim_copy
-from brokerha.simulator.nodes import NodeSurroundings, NodeWatcher, refused_by_full_disk
-from brokerha.simulator.processes import Process
+from brokerha.simulator.nodes import MasterProcess, refused_by_full_disk
+from brokerha.simulator.processes import Surroundings
 
 
-class GroupWatcher(NodeWatcher, Protocol):
-    """Checks processes of masters with backups, too."""
-
-    def on_process_start(self, process: SimProcess) -> None:
-        """Called when a process starts from its journal."""
-
-    def after_process_turn(self, process: SimProcess) -> None:
-        """Called after a turn of a process."""
-
-    def on_role(self, process: SimProcess, view: int, *, is_primary: bool) -> None:
-        """Called when the role of a process changes."""
-
-    def on_journal_loaded(self, process: SimProcess) -> None:
-        """Called when a process has replaced its journal by a snapshot."""
-
-    def on_process_emptied(self, process: SimProcess) -> None:
-        """Called when a process has lost its directory."""
-
-
-class GroupSurroundings(NodeSurroundings):
-    """The world as seen by processes of masters with backups."""
-
-    checkers: GroupWatcher
-
-
-class SimProcess(Process):
+class SimProcess(MasterProcess):
     """One process of a master with backups."""
 
     runner: ProcessRunner
     door: SimJournalDoor
-    world: GroupSurroundings
 
-    def __init__(self, world: GroupSurroundings, config: ProcessConfig, clock: SimClock) -> None:
+    def __init__(self, world: Surroundings, config: ProcessConfig, clock: SimClock) -> None:
         super().__init__(world, config.process, clock)
         self.config = config
         self.group: SimGroup
         self._empties = 0
         self.copy = self._new_copy()
-        self._submits: list[Submit | TxCommand] = []
         self._standby: Standby | None = None
         """The standby with the settings of this world."""
 
@@ -97,11 +65,6 @@ class SimProcess(Process):
     def view(self) -> int:
         """View in which it acts; 0 when it does not act."""
         return self.runner.role.view if self.master is not None else 0
-
-    def submit(self, submit: Submit | TxCommand) -> None:
-        """Take a write or a transaction step from a client; the process must act for the master."""
-        self._submits.append(submit)
-        self.wake()
 
     def promote(self, node: NodeId) -> bool:
         """Take an operator's wish for a primary; return whether this process will see to it."""
@@ -133,8 +96,7 @@ class SimProcess(Process):
         )
 
     def _take_turn(self) -> int:
-        submits, self._submits = self._submits, []
-        self.world.trace.note(self.world.now_us, self.node, "takes", [*self.transport.inbox, *submits])
+        submits = self._taken()
         if self.runner.master is None and submits:
             self._refuse(submits)
             submits = []
@@ -154,9 +116,6 @@ class SimProcess(Process):
             else:
                 self._on_reply(Reply(submit.ticket, submit.txid, "refused", 0, "NotReady", "no primary"))
 
-    def _has_input(self) -> bool:
-        return bool(self.transport.inbox or self._submits)
-
     def _crash_point(self, point: str) -> None:
         if self.aim is not None:
             self.reach(point, self.journal.last_turn)
@@ -168,23 +127,9 @@ class SimProcess(Process):
             feed = runner.primary.feed
             feed.config = replace(feed.config, **self.world.options.journal_feed)
 
-    def _on_reply(self, reply: Reply) -> None:
-        self.world.trace.note(self.world.now_us, self.node, "answers", reply)
-        self.world.checkers.on_reply(self.group.node, reply)
-        self.world.clients.on_reply(self.node, reply)
-
-    def _on_tx_reply(self, reply: TxReply) -> None:
-        self.world.trace.note(self.world.now_us, self.node, "answers", reply)
-        self.world.tx_clients.on_reply(self.node, reply)
-
-    def die(self) -> None:
-        """Kill the process; connections of waiting clients break."""
-        super().die()
-        self._submits = []
+    def _lose(self) -> None:
         self.copy = self.copy.survivor()
         self.journal.process = self
-        self.world.clients.on_death(self.node)
-        self.world.tx_clients.on_death(self.node)
 
     def mend(self) -> None:
         """Repair its disk."""

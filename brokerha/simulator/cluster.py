@@ -11,13 +11,14 @@ from brokerha.nodes.master.process_runner import ProcessConfig
 from brokerha.replication.role.config import RoleConfig
 from brokerha.replication.site.config import FeedConfig
 from brokerha.replication.worker.config import WorkerConfig
-from brokerha.simulator.backups import GroupSurroundings, SimGroup, SimProcess
+from brokerha.simulator.backups import SimGroup, SimProcess
 from brokerha.simulator.clocks import SimClock
+from brokerha.simulator.copies import Home
 from brokerha.simulator.disk import sim_journal
 from brokerha.simulator.network import both_ways
 from brokerha.simulator.nodes import SimMaster, SimWorker
 from brokerha.simulator.options import KEEP_RESULTS, Options
-from brokerha.simulator.processes import Process
+from brokerha.simulator.processes import Process, Surroundings
 from brokerha.sync.config import SyncConfig
 from brokerha.transactions.config import TxConfig
 
@@ -25,11 +26,13 @@ DEFER_MS = (1_000, 100, 20)
 """Longest time that a master defers records that it can compute again; each seed has one of these."""
 
 
-class Cluster(GroupSurroundings):
+class Cluster(Surroundings):
     """All processes of a world, without clients."""
 
     def __init__(self, options: Options, out: TextIO | None = None) -> None:
         super().__init__(options, out)
+        self.home = Home()
+        """Folder of the workers' files; the creator of the world closes it."""
         self.masters: list[SimMaster | SimGroup] = []
         self.groups: list[SimGroup] = []
         """Masters with backups."""
@@ -73,7 +76,7 @@ class Cluster(GroupSurroundings):
             for worker in workers:
                 # At least one copy must have the results that a site lacks after a long time without a copy.
                 kept = options.disk.keep_results if self.workers else KEEP_RESULTS
-                self.workers.append(SimWorker(self, WorkerConfig(worker, name, **options.worker), self._clock(), kept))
+                self.workers.append(SimWorker(self, self.home, WorkerConfig(worker, name, **options.worker), self._clock(), kept))
 
     def _build_group(self, config: MasterConfig, backups: int, sync_n: int) -> None:
         """Build a master of several processes: the first one has its name."""

@@ -315,10 +315,7 @@ def _journal_follower(rng: Random) -> dict[str, Any]:
         "batch_bytes": rng.choice((2_000, 1_000_000)),
         "line_bytes": rng.choice((16_000, 1_000_000)),
         "load": LoadConfig(
-            window=rng.choice((1, 8)),
-            ask_ms=200,
-            chunk_wait_ms=rng.choice((200, 1_000)),
-            patience_ms=rng.choice((1_500, 5_000)),
+            window=rng.choice((1, 8)), ask_ms=200, chunk_wait_ms=rng.choice((200, 1_000)), patience_ms=rng.choice((1_500, 5_000))
         ),
     }
 

@@ -14,17 +14,7 @@ from random import Random
 from typing import Any, TextIO
 from zlib import crc32
 
-from brokerha.model.records import (
-    Accepted,
-    Added,
-    Appended,
-    BodiesHeld,
-    ClockReserved,
-    IdsTaken,
-    Outcomes,
-    PeerJournal,
-    Started,
-)
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, ClockReserved, IdsTaken, Outcomes, PeerJournal, Started
 from brokerha.model.requests import Reply, Submit
 from brokerha.model.wire.epoch_messages import Row
 from brokerha.model.wire.messages import Apply, Bodies, Envelope, Execute, Executed, Fetch, Outgoing, Post, Progress

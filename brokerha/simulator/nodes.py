@@ -8,11 +8,8 @@ Masters of several processes are in backups.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol, TextIO, TypeVar
 
-from brokerha.log.log import Log
 from brokerha.master.config import MasterConfig
 from brokerha.model.ids import NodeId
 from brokerha.model.operations import Put
@@ -30,11 +27,9 @@ from brokerha.model.ready import (
     SnapshotMade,
     StoreAnswer,
     StoreDecision,
-    StoreDone,
     StoreFailed,
 )
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
-from brokerha.model.wire.messages import Envelope
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.worker.copying import carry_out_copy, state_of
 from brokerha.nodes.worker.runner import WorkerRunner, carry_out
@@ -44,92 +39,63 @@ from brokerha.simulator.clients.operators import command
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.copies import Home, SimCopy, empty, spoil
 from brokerha.simulator.disk import SimJournal, sim_journal
-from brokerha.simulator.options import Options
-from brokerha.simulator.processes import Crashed, Process, Surroundings, Watcher
+from brokerha.simulator.processes import Crashed, Process, Surroundings
 
 
-class NodeWatcher(Watcher, Protocol):
-    """Checks masters and workers."""
+class MasterProcess(Process):
+    """A process that can act for a master: it takes the steps of clients, and answers them."""
 
-    def on_start(self, node: NodeId, journal: Log) -> None:
-        """Called when a master starts from its journal."""
+    def __init__(self, world: Surroundings, node: NodeId, clock: SimClock) -> None:
+        super().__init__(world, node, clock)
+        self._submits: list[Submit | TxCommand] = []
 
-    def on_taken(self, node: NodeId, envelopes: Sequence[Envelope]) -> None:
-        """Called when a master takes messages in."""
+    def submit(self, submit: Submit | TxCommand) -> None:
+        """Take a write or a transaction step from a client; the process must act for the master."""
+        self._submits.append(submit)
+        self.wake()
 
-    def after_turn(self, master: SimMaster) -> None:
-        """Called after a turn of a master."""
+    def _has_input(self) -> bool:
+        return bool(self.transport.inbox or self._submits)
 
-    def on_reply(self, node: NodeId, reply: Reply) -> None:
-        """Called when a client gets its answer."""
+    def _taken(self) -> list[Submit | TxCommand]:
+        """Return the waiting steps of clients at the beginning of a turn."""
+        submits, self._submits = self._submits, []
+        self.world.trace.note(self.world.now_us, self.node, "takes", [*self.transport.inbox, *submits])
+        return submits
 
-    def on_wipe(self, node: NodeId) -> None:
-        """Called when a master has lost its data directory."""
+    def _on_reply(self, reply: Reply) -> None:
+        self.world.trace.note(self.world.now_us, self.node, "answers", reply)
+        self.world.checkers.on_reply(self.world.owner[self.node], reply)
+        self.world.clients.on_reply(self.node, reply)
 
-    def on_worker_start(self, node: NodeId, copy: SimCopy) -> None:
-        """Called when a worker starts from its copy."""
+    def _on_tx_reply(self, reply: TxReply) -> None:
+        self.world.trace.note(self.world.now_us, self.node, "answers", reply)
+        self.world.tx_clients.on_reply(self.node, reply)
 
-    def after_worker_turn(self, worker: SimWorker, taken: Sequence[Envelope]) -> None:
-        """Called after a turn of a worker."""
+    def die(self) -> None:
+        """Kill the process; connections of waiting clients break."""
+        super().die()
+        self._submits = []
+        self._lose()
+        self.world.clients.on_death(self.node)
+        self.world.tx_clients.on_death(self.node)
 
-    def on_emptied(self, node: NodeId) -> None:
-        """Called when a worker has lost its data."""
-
-    def on_detected(self, node: NodeId) -> None:
-        """Called when a worker learns that its copy is damaged."""
-
-    def on_decision(self, node: NodeId, decision: Decision) -> None:
-        """Called when a worker gives a decision to its store."""
-
-    def on_store(self, node: NodeId, copy: SimCopy, answer: StoreDone | StoreFailed) -> None:
-        """Called when a store has finished a decision."""
-
-    def on_copy(self, node: NodeId, copy: SimCopy, decision: Decision) -> None:
-        """Called when a decision about a whole copy was carried out."""
-
-    def on_loaded(self, process: SimWorker, copy: SimCopy) -> None:
-        """Called when a worker has replaced its copy by a snapshot."""
-
-
-ReplyT_contra = TypeVar("ReplyT_contra", contravariant=True)
+    def _lose(self) -> None:
+        """Lose the part of the journal that is not durable."""
+        raise NotImplementedError
 
 
-class Callers(Protocol[ReplyT_contra]):
-    """Clients that wait for a process."""
-
-    def on_reply(self, node: NodeId, reply: ReplyT_contra) -> None:
-        """Called when one of them is answered."""
-
-    def on_death(self, node: NodeId) -> None:
-        """Called when their connections break."""
-
-
-class NodeSurroundings(Surroundings):
-    """The world as seen by masters and workers."""
-
-    checkers: NodeWatcher
-    clients: Callers[Reply]
-    tx_clients: Callers[TxReply]
-
-    def __init__(self, options: Options, out: TextIO | None = None) -> None:
-        super().__init__(options, out)
-        self.home = Home()
-        """Folder of the workers' files; the creator of the world closes it."""
-
-
-class SimMaster(Process):
+class SimMaster(MasterProcess):
     """One master: a MasterRunner over a simulated journal."""
 
     runner: MasterRunner
-    world: NodeSurroundings
 
-    def __init__(self, world: NodeSurroundings, config: MasterConfig, clock: SimClock, journal: SimJournal) -> None:
+    def __init__(self, world: Surroundings, config: MasterConfig, clock: SimClock, journal: SimJournal) -> None:
         super().__init__(world, config.sync.node, clock)
         self.config = config
         self.journal = journal
         self.is_wiped = False
         """Whether its data directory was lost once."""
-        self._submits: list[Submit | TxCommand] = []
 
     @property
     def processes(self) -> list[SimMaster]:
@@ -146,11 +112,6 @@ class SimMaster(Process):
         """The runner of the master."""
         return self.runner
 
-    def submit(self, submit: Submit | TxCommand) -> None:
-        """Take a write or a transaction step from a client; the process must be up."""
-        self._submits.append(submit)
-        self.wake()
-
     def command(self, name: str, **arguments: object) -> dict[str, object] | None:
         """Run an operator's command; None when it is refused or the master cannot take it now."""
         return command(self, self.runner, name, arguments) if self.is_up else None
@@ -163,9 +124,7 @@ class SimMaster(Process):
         self.incarnation = self.runner.core.sync.incarnation
 
     def _take_turn(self) -> int:
-        submits, self._submits = self._submits, []
-        trace = self.world.trace
-        trace.note(self.world.now_us, self.node, "takes", [*self.transport.inbox, *submits])
+        submits = self._taken()
         taken, had_failed = self.transport.inbox, bool(self.runner.failure)
         if not had_failed:
             self.world.checkers.on_taken(self.node, taken)
@@ -176,30 +135,13 @@ class SimMaster(Process):
         self.world.checkers.after_turn(self)
         return self.runner.wait_ms()
 
-    def _has_input(self) -> bool:
-        return bool(self.transport.inbox or self._submits)
-
     def _crash_point(self, point: str) -> None:
         if self.aim is not None:
             self.reach(point, self.journal.last_turn)
 
-    def _on_reply(self, reply: Reply) -> None:
-        self.world.trace.note(self.world.now_us, self.node, "answers", reply)
-        self.world.checkers.on_reply(self.node, reply)
-        self.world.clients.on_reply(self.node, reply)
-
-    def _on_tx_reply(self, reply: TxReply) -> None:
-        self.world.trace.note(self.world.now_us, self.node, "answers", reply)
-        self.world.tx_clients.on_reply(self.node, reply)
-
-    def die(self) -> None:
-        """Kill the process; connections of waiting clients break."""
-        super().die()
-        self._submits = []
+    def _lose(self) -> None:
         self.journal = self.journal.survivor()
         self.world.checkers.on_lost(self)
-        self.world.clients.on_death(self.node)
-        self.world.tx_clients.on_death(self.node)
 
     def stop(self) -> None:
         """Stop in order, or die while stopping."""
@@ -215,10 +157,7 @@ class SimMaster(Process):
         """Lose the data directory of the stopped process."""
         self.is_wiped = True
         self.journal = sim_journal(
-            self.node,
-            f"{self.node}-again-{self.life}",
-            str(self.world.options.seed),
-            self.world.options.disk.sync_fails,
+            self.node, f"{self.node}-again-{self.life}", str(self.world.options.seed), self.world.options.disk.sync_fails
         )
         self.world.checkers.on_wipe(self.node)
 
@@ -228,11 +167,11 @@ class SimWorker(Process):
 
     runner: WorkerRunner
     door: SimDoor
-    world: NodeSurroundings
 
-    def __init__(self, world: NodeSurroundings, config: WorkerConfig, clock: SimClock, keep_results: int) -> None:
+    def __init__(self, world: Surroundings, home: Home, config: WorkerConfig, clock: SimClock, keep_results: int) -> None:
         super().__init__(world, config.node, clock)
         self.config = config
+        self._home = home
         self._copies = 0
         self._keep_results = keep_results
         self.copy = self._opened()
@@ -244,7 +183,7 @@ class SimWorker(Process):
         return f"{self.node}-copy-{self._copies}"
 
     def _opened(self, before: SimCopy | None = None) -> SimCopy:
-        home = self.world.home
+        home = self._home
         home.open[self.node] = SimCopy(
             home.path / self.node,
             self.node,

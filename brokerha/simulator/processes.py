@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from brokerha.model.ids import NodeId
 from brokerha.model.ready import TxQueueDecision
-from brokerha.model.records import Record
 from brokerha.model.requests import Absence
 from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
-from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, Transport, TransportStatus
+from brokerha.ports.transport import Inbound, Transport, TransportStatus
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.events import Events
 from brokerha.simulator.network import Network
@@ -49,40 +48,20 @@ class Aim:
     countdown: int
 
 
-class Watcher(Protocol):
-    """Checks processes."""
-
-    def look_in_full(self, steps: int) -> None:
-        """Called after this many turns in the world."""
-
-    def on_message(self, process: Process, outgoing: Outgoing) -> None:
-        """Called when a message leaves its sender."""
-
-    def on_durable(self, process: Process, records: Sequence[Record], numbers: Sequence[int]) -> None:
-        """Called when these records are durable; with ``numbers`` they come from another process."""
-
-    def on_deferred(self, process: Process, records: Sequence[Record]) -> None:
-        """Called when these records can be read, but can still be lost."""
-
-    def on_lost(self, process: Process) -> None:
-        """Called when the deferred records are lost."""
-
-    def on_promise(self, process: Process, view: int) -> None:
-        """Called when a process has promised to a view."""
-
-
-class Fate(Protocol):
-    """Decides which faults happen."""
-
-    def on_deferred(self, process: Process) -> None:
-        """Called when only the memory of a process holds some records."""
-
-
 class Surroundings(Events):
-    """The world as seen by a process: time, the wire, the other processes by name, and the checkers."""
+    """The world as seen by a process: time, the wire, the other processes by name, and what happens to it.
 
-    checkers: Watcher
-    faults: Fate
+    Checkers, faults and clients know all kinds of processes, so no process can name their classes.
+    """
+
+    checkers: Any
+    """checks/checkers.py."""
+    faults: Any
+    """faults/timing.py."""
+    clients: Any
+    """clients/workload.py."""
+    tx_clients: Any
+    """clients/transactions.py."""
 
     def __init__(self, options: Options, out: TextIO | None = None) -> None:
         super().__init__(options, out)
@@ -316,31 +295,15 @@ class SimTransport:
         absences, self._absences = self._absences, []
         return [*absences, *items]
 
-    def wake(self) -> None:
-        """Do nothing: no call waits here."""
+    def _ignore(self, *_: Any, **__: Any) -> None:
+        """Do nothing: no call waits here, simulated clients use no messages, and there is nothing to release."""
 
-    def reply(self, replies: Sequence[ClientReply]) -> None:
-        """Do nothing: simulated clients use no messages."""
-
-    def settle(self, messages: Sequence[ClientMessage]) -> None:
-        """Do nothing: simulated clients use no messages."""
-
-    def serve_shared(self, is_open: bool) -> None:
-        """Do nothing: simulated clients use no messages."""
-
-    def serve_clients(self, is_open: bool) -> None:
-        """Do nothing: simulated clients use no messages."""
+    wake = reply = settle = serve_shared = serve_clients = reject = close = _ignore
 
     def tx_queue(self, decision: TxQueueDecision) -> None:
         """Tell the broker."""
         self._process.world.tx_queues.decide(self._process, decision)
 
-    def reject(self, message: ClientMessage, reason: str) -> None:
-        """Do nothing: simulated clients use no messages."""
-
     def status(self) -> TransportStatus:
         """Return "connected" always: a broken wire is one that loses messages."""
         return TransportStatus("connected", "", 0, {})
-
-    def close(self, timeout_ms: int = 5000) -> None:
-        """Do nothing: there is nothing to release."""

@@ -90,12 +90,7 @@ class Summary:
         )
 
 
-def simulate(
-    seed: int,
-    steps: int | None = None,
-    trace: TextIO | None = None,
-    options: Options | None = None,
-) -> Report:
+def simulate(seed: int, steps: int | None = None, trace: TextIO | None = None, options: Options | None = None) -> Report:
     """Run one seed; ``steps`` limits its safety phase, ``trace`` receives the story, ``options`` replace those of the seed."""
     chosen = options or draw(seed)
     if steps is not None:
@@ -140,10 +135,7 @@ def _place(error: BaseException) -> str:
 
 
 def campaign(
-    seeds: Iterable[int],
-    deadline_s: float | None = None,
-    processes: int = 2,
-    progress: Callable[[Summary], None] | None = None,
+    seeds: Iterable[int], deadline_s: float | None = None, processes: int = 2, progress: Callable[[Summary], None] | None = None
 ) -> Summary:
     """Run seeds in several processes until the seeds or the time end; call ``progress`` after each.
 

@@ -154,7 +154,7 @@ class World(Cluster):
         self.tx_clients = TxClients(self, self.clients, truth.model)
         is_quorum = self.masters[0].config.sync.split_recovery == "quorum"
         kind = Checkers if is_quorum and not options.modes else ModeCheckers
-        self.checkers = self.tx_clients.watcher = kind(self, truth, self.members, self.clients, self.tx_clients)
+        self.checkers = kind(self, truth, self.members, self.clients, self.tx_clients)
         self.faults = Faults(self, self.members, self.checkers)
 
     # ---- phases

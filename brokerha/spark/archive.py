@@ -38,7 +38,7 @@ from brokerha.pipeline.ranges import VIEW_PIECES
 from brokerha.pipeline.sources import OpenSource, SourceSpec, open_source
 from brokerha.pipeline.table import WRITTEN_SCHEMA, Head, LogFile, LogState, LogTable, Written, groups, write_log
 from brokerha.spark.session import errors_of_tasks
-from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.backup.lines import LinesMissing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,13 +170,7 @@ class _Job:
         self._before: LogState | None = None
         self._spark: SparkSession | None = None
         self._told_s: float | None = None
-        self._facts: dict[str, Any] = {
-            "batches": 0,
-            "merged_files": 0,
-            "deleted_files": 0,
-            "pinned_from": 0,
-            "notes": (),
-        }
+        self._facts: dict[str, Any] = {"batches": 0, "merged_files": 0, "deleted_files": 0, "pinned_from": 0, "notes": ()}
 
     def archive(self) -> None:
         """Archive until the source has no more, or until stopped; repeat queries that reach no node."""
@@ -300,10 +294,7 @@ class _Job:
         try:
             self._around.cluster.pin(f"archive-{state.id.replace('-', '')[:16]}", following, PIN_FOR_S)
         except BrokerhaError as error:
-            self._facts |= {
-                "pinned_from": 0,
-                "notes": (f"the cluster does not keep its log for this archive: {error}",),
-            }
+            self._facts |= {"pinned_from": 0, "notes": (f"the cluster does not keep its log for this archive: {error}",)}
             return
         self._facts |= {"pinned_from": following, "notes": ()}
 

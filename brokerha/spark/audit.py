@@ -58,7 +58,7 @@ from brokerha.pipeline.sources import OpenSource, SourceSpec, open_source
 from brokerha.pipeline.table import BLOCK, LogFile, LogState, LogTable, next_chain
 from brokerha.spark import frames
 from brokerha.spark.session import errors_of_tasks
-from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.backup.lines import LinesMissing
 from brokerha.stores.comparing.items import CONTROL, GRAPH
 
 if TYPE_CHECKING:

@@ -36,13 +36,7 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 import brokerha
@@ -57,7 +51,7 @@ from brokerha.pipeline.publishing_task import Task, publish
 from brokerha.pipeline.ranges import OF_PIECES, VIEW_PIECES, ReadOptions, batches, lost, pieces, planned, reach
 from brokerha.pipeline.rows import SCHEMA
 from brokerha.pipeline.sources import OpenSource, SourceSpec, cluster_of, open_source
-from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.backup.lines import LinesMissing
 
 _BATCH, _QUERY = "streaming.sql.batchId", "sql.streaming.queryId"
 NAME: Final = "brokerha"

@@ -67,12 +67,7 @@ _HALF: Final = 1 << 64
 
 
 def archived(
-    spark: SparkSession,
-    table: LogTable,
-    held: LogState,
-    first_lsn: Lsn,
-    last_lsn: Lsn,
-    columns: Sequence[str] = SCHEMA.names,
+    spark: SparkSession, table: LogTable, held: LogState, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str] = SCHEMA.names
 ) -> DataFrame:
     """Return the rows of a range of an archive, both ends included, with all columns or some, in no order.
 
@@ -102,12 +97,7 @@ def logged(
     spark: SparkSession, spec: SourceSpec, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str] = SCHEMA.names
 ) -> DataFrame:
     """Return the rows of a range of any log, through the data source."""
-    options: dict[str, Any] = {
-        **spec.options(),
-        "startingLsn": first_lsn,
-        "endingLsn": last_lsn,
-        "columns": ",".join(columns),
-    }
+    options: dict[str, Any] = {**spec.options(), "startingLsn": first_lsn, "endingLsn": last_lsn, "columns": ",".join(columns)}
     return spark.read.format("brokerha").options(**options).load()
 
 
@@ -318,8 +308,7 @@ def _digested(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             kept.append(half)
     found = {"digest_high": pa.array(high, pa.int64()), "digest_low": pa.array(low, pa.int64())}
     return pa.RecordBatch.from_arrays(
-        [found[field.name] if field.name in found else batch[field.name].cast(field.type) for field in schema],
-        schema=schema,
+        [found[field.name] if field.name in found else batch[field.name].cast(field.type) for field in schema], schema=schema
     )
 
 

@@ -132,8 +132,7 @@ def _frames(
                     raise InvalidRequest(f"{paths[0]} has no column {needed!r}; it has {', '.join(known) or 'none'}")
             # PySpark parses dots and backticks in names, so the columns get plain names.
             frame = rows.toDF(*(f"column{place}" for place in range(len(rows.columns)))).mapInArrow(
-                partial(mapped, mapping=mapping, names=rows.columns),
-                OF_KEYS if mapping.keys is not None else OF_STATEMENTS,
+                partial(mapped, mapping=mapping, names=rows.columns), OF_KEYS if mapping.keys is not None else OF_STATEMENTS
             )
         yield frame, sum(file.size_bytes for file in together)
 
@@ -172,11 +171,7 @@ def _csv(spark: SparkSession, names: list[str], mapping: Mapping, head: str) -> 
     schema = ", ".join(f"{name} string" for name in (*quoted, CORRUPT))
     options = {"sep": form.delimiter, "quote": '"', "escape": '"', "columnNameOfCorruptRecord": CORRUPT}
     if form.has_line_breaks:
-        options |= {
-            "header": "false" if form.columns else "true",
-            "multiLine": "true",
-            "unescapedQuoteHandling": "RAISE_ERROR",
-        }
+        options |= {"header": "false" if form.columns else "true", "multiLine": "true", "unescapedQuoteHandling": "RAISE_ERROR"}
         return _placed(spark.read.options(**options).schema(schema).csv(names), SOURCE, PART)
     line = sql.col("value")
     lines = _placed(spark.read.text(names)).where(sql.trim(line) != "")

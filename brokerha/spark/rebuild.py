@@ -26,14 +26,7 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 
 from brokerha.model.control import Check
-from brokerha.model.errors import (
-    ConfigurationError,
-    InvalidRequest,
-    ProtocolError,
-    StoreDamaged,
-    StoreDiffers,
-    StoreError,
-)
+from brokerha.model.errors import ConfigurationError, InvalidRequest, ProtocolError, StoreDamaged, StoreDiffers, StoreError
 from brokerha.model.fingerprints import EMPTY, from_text, text_of
 from brokerha.model.ids import Lsn, NodeId, Timestamp, TxId, is_node_id
 from brokerha.model.operations import LoggedRow

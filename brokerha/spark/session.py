@@ -43,7 +43,7 @@ from brokerha.model import errors
 from brokerha.model.errors import BrokerhaError, ConfigurationError, StoreError
 from brokerha.spark import java, worker_daemon
 from brokerha.spark.java import Runtime, find_runtime
-from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.backup.lines import LinesMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

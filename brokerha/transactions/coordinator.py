@@ -111,10 +111,7 @@ class Coordinator:
             if action is None:
                 known = ", ".join(self._actions)
                 self.book.refuse(
-                    command.ticket,
-                    command.txid,
-                    "InvalidRequest",
-                    f"unknown action {command.action!r}; known are {known}",
+                    command.ticket, command.txid, "InvalidRequest", f"unknown action {command.action!r}; known are {known}"
                 )
             else:
                 action(command, now)

@@ -15,16 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerha.model.errors import (
-    Aborted,
-    InvalidRequest,
-    NotFound,
-    NotReady,
-    UnknownTransaction,
-    WrongState,
-    aborted,
-    error_named,
-)
+from brokerha.model.errors import Aborted, InvalidRequest, NotFound, NotReady, UnknownTransaction, WrongState, aborted, error_named
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import REJECTED, ResultRow
 from brokerha.model.outside.authors import packed_by

@@ -11,22 +11,9 @@ from typing import Any
 from amqp.exceptions import PreconditionFailed, ResourceLocked
 
 from brokerha.transports.lanes import CLIENT_LANE, DATA_LANE, SYNC_LANE
-from brokerha.transports.topology import (
-    DATA_KIND,
-    DEFAULT_EXCHANGE,
-    READS_KIND,
-    SYNC_KIND,
-    WRITES_KIND,
-    QueueRow,
-    Topology,
-)
+from brokerha.transports.topology import DATA_KIND, DEFAULT_EXCHANGE, READS_KIND, SYNC_KIND, WRITES_KIND, QueueRow, Topology
 
-LANE_OF_KIND = {
-    SYNC_KIND: SYNC_LANE,
-    DATA_KIND: DATA_LANE,
-    WRITES_KIND: CLIENT_LANE,
-    READS_KIND: CLIENT_LANE,
-}
+LANE_OF_KIND = {SYNC_KIND: SYNC_LANE, DATA_KIND: DATA_LANE, WRITES_KIND: CLIENT_LANE, READS_KIND: CLIENT_LANE}
 """Lane of the inbox for the messages of each queue."""
 
 

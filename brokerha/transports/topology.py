@@ -268,13 +268,7 @@ def topology_of(node: NodeId, role: str, master: NodeId = "", queue_type: str = 
     queues = [
         _inbox(sync_queue(node), SYNC_KIND, SYNC_EXCHANGE, node, SYNC_QUEUE_BYTES, SYNC_MESSAGE_TTL_MS),
         _inbox(data_queue(node), DATA_KIND, DATA_EXCHANGE, node, DATA_QUEUE_BYTES, DATA_MESSAGE_TTL_MS),
-        QueueRow(
-            rejected_queue(),
-            REJECTED_KIND,
-            REJECTED_EXCHANGE,
-            "",
-            _bounded(queue_type, REJECTED_QUEUE_BYTES, "drop-head"),
-        ),
+        QueueRow(rejected_queue(), REJECTED_KIND, REJECTED_EXCHANGE, "", _bounded(queue_type, REJECTED_QUEUE_BYTES, "drop-head")),
     ]
     served = node if role == MASTER_ROLE else master
     if served:

@@ -25,7 +25,7 @@ from brokerha.model.operations import (
     unpack_effect,
 )
 from brokerha.ports.store import Store
-from brokerha.stores.execution import presence
+from brokerha.stores.execution import evaluation
 
 A, B, C = (f"<urn:s> <urn:p> <urn:{name}>" for name in "abc")
 IN_GRAPH = "<urn:s> <urn:p> <urn:a> <urn:g>"
@@ -109,7 +109,7 @@ class StoreContract:
 
     def test_an_effect_has_a_limit_and_what_is_over_it_changes_nothing(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         run(store, [("create-repository", "r"), ("add", "r", quads(*(f"<urn:s> <urn:p> <urn:{n}>" for n in range(15))))])
-        monkeypatch.setattr(presence, "EFFECT_LIMIT_BYTES", 300)
+        monkeypatch.setattr(evaluation, "EFFECT_LIMIT_BYTES", 300)
         before = fingerprint(store)
         for operations in (
             [("add", "main", quads(*(f"<urn:s> <urn:p> <urn:{n}>" for n in range(15))))],

@@ -16,7 +16,7 @@ from brokerha.model.operations import APPLIED, Operation
 from brokerha.model.reserved import branches
 from brokerha.ports.store import Store
 from brokerha.stores.comparing.fingerprint import key_digest
-from brokerha.stores.control import keys as control_keys
+from brokerha.stores.control import judge as control_keys
 from brokerha.stores.execution.evaluation import CLEAR_ABOVE_QUADS
 from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
 from tests.contracts.store_about_contract import StoreAboutContract, namespace

@@ -21,7 +21,7 @@ from brokerha.pipeline.sources import BackupSource, SourceSpec, open_source
 from brokerha.pipeline.table import LogTable
 from brokerha.spark import archive as archiving
 from brokerha.spark.archive import ArchiveOptions, ArchiveReport, Around, take_batch
-from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.backup.lines import LinesMissing
 from tests.unit.pipeline.made_archives import Log, archive_of, held
 from tests.unit.pipeline.random_log import random_entries
 

@@ -20,7 +20,7 @@ from brokerha.pipeline.ranges import ReadOptions
 from brokerha.pipeline.rows import SCHEMA, table_of
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.spark import data_source
-from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.backup.lines import LinesMissing
 from tests.unit.http.fake_front import FakeFront
 from tests.unit.pipeline.made_archives import Log
 from tests.unit.pipeline.random_log import random_entries

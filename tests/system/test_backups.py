@@ -17,9 +17,8 @@ from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import NotFound
 from brokerha.nodes.restoring import Restoring, places_of
 from brokerha.stores.backup.directory import BackupFolder
-from brokerha.stores.backup.replaying import replay
 from brokerha.stores.backup.restore_target import choose_target
-from brokerha.stores.backup.restoring import check_backup
+from brokerha.stores.backup.restoring import check_backup, replay
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.transports.log_stream.reader import LogReader
 from tests.support.configs import config_of

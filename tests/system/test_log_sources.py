@@ -16,7 +16,7 @@ from brokerha.model.errors import NotFound
 from brokerha.nodes.master import change_log
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.sources import SourceSpec, open_source
-from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.backup.lines import LinesMissing
 from brokerha.transports.log_stream.reader import LogReader
 from tests.support.configs import config_of
 from tests.support.waiting import until

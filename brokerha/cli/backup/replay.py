@@ -86,7 +86,7 @@ def _owner(into: Path, cluster: str, node_id: str) -> tuple[str, NodeId]:
 
 
 def _applied(source: Source, into: Path, owner: tuple[str, NodeId], from_lsn: Lsn | None, last_lsn: Lsn) -> dict[str, Any]:
-    from brokerha.stores.backup.replaying import replay as applied_lines
+    from brokerha.stores.backup.restoring import replay as applied_lines
     from brokerha.stores.copies.worker_copy import WorkerCopy
 
     # The directory and the first line are checked before opening, because opening creates the directory.
@@ -144,7 +144,7 @@ def _looked_through(source: Source, into: Path, owner: tuple[str, NodeId], from_
 
 
 def _measured(lines: Lines, first_lsn: Lsn, last_lsn: Lsn, meter: Meter) -> Any:
-    from brokerha.stores.backup.log_pages import LinesMissing
+    from brokerha.stores.backup.lines import LinesMissing
 
     following = first_lsn
     for lsn, row in lines:
@@ -211,7 +211,7 @@ def _opened(wanted: LogOptions, stack: ExitStack, cluster: Cluster) -> Source:
 
 
 def _of_master(cluster: Cluster) -> Source:
-    from brokerha.stores.backup.log_pages import pages
+    from brokerha.stores.backup.lines import pages
 
     client = cluster.client
     status = client.status()
@@ -227,7 +227,7 @@ def _of_master(cluster: Cluster) -> Source:
 def _of_journal(stack: ExitStack, directory: Path) -> Source:
     from brokerha.log.log import open_log
     from brokerha.nodes.master.journal_lines import logged_lines
-    from brokerha.stores.backup.log_pages import pages
+    from brokerha.stores.backup.lines import pages
 
     journal = stack.enter_context(open_log(directory))
 
@@ -251,7 +251,7 @@ def _of_stream(stack: ExitStack, url: str, master: NodeId) -> Source:
 
 
 def _of_backup(name: str, backups: Path | None, config: Path | None) -> Source:
-    from brokerha.stores.backup.log_pages import LinesMissing
+    from brokerha.stores.backup.lines import LinesMissing
 
     backup = backup_named(name, backups, config)
     manifest = backup.manifest()

@@ -51,8 +51,7 @@ DEFAULT_TIMEOUT_MS = 30_000
 
 _DIGITS = re.compile(r"[0-9]{1,9}\Z")
 _WHOLE = either(
-    number(1, TIMEOUT_LIMIT_MS),
-    Shape("its digits", lambda value: type(value) is str and _DIGITS.match(value) is not None),
+    number(1, TIMEOUT_LIMIT_MS), Shape("its digits", lambda value: type(value) is str and _DIGITS.match(value) is not None)
 )
 _HEADERS: Shapes = {"ack": TEXT, "copies": _WHOLE, "timeout_ms": _WHOLE}
 _READ: Shapes = {"kind": needed(TEXT), "name": TEXT, "arguments": MAP, "min_lsn": LEAST_LSN, "timeout_ms": TIMEOUT}

@@ -31,16 +31,7 @@ from brokerha.model.operations import REJECTED, ResultRow
 from brokerha.model.outside.authors import is_same_work
 from brokerha.model.ready import ApplyBatch, Decision, ExecuteBatch, StoreDone, StoreFailed
 from brokerha.model.records import Accepted, Record
-from brokerha.model.requests import (
-    ACCEPTED,
-    APPLIED_LEVEL,
-    REFUSED,
-    REJECTED_STATUS,
-    SYNCHRONISED,
-    UNKNOWN,
-    Reply,
-    TxReply,
-)
+from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, REFUSED, REJECTED_STATUS, SYNCHRONISED, UNKNOWN, Reply, TxReply
 from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Join, Tail
 from brokerha.model.wire.messages import (
     BETWEEN_PROCESSES,
@@ -483,9 +474,4 @@ class Checkers:
         for worker in self._world.workers:
             if worker.config.master not in lost:
                 self._workers.compare(worker.node, worker.copy)
-        check(
-            not self._clients.open_tickets(lost),
-            "replies",
-            "each ticket is answered",
-            open=self._clients.open_tickets(lost),
-        )
+        check(not self._clients.open_tickets(lost), "replies", "each ticket is answered", open=self._clients.open_tickets(lost))

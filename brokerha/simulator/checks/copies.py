@@ -13,25 +13,8 @@ The letters are from brokerha/replication/PROTOCOL.md:
 from __future__ import annotations
 
 from brokerha.model.ids import Lsn, NodeId
-from brokerha.model.ready import (
-    ApplyBatch,
-    Condemn,
-    Decision,
-    ExecuteBatch,
-    KeepChunk,
-    OpenLoad,
-)
-from brokerha.model.wire.messages import (
-    Chunk,
-    ChunksWanted,
-    Coin,
-    Executed,
-    Idle,
-    LoadFrom,
-    Message,
-    Progress,
-    SnapshotOffered,
-)
+from brokerha.model.ready import ApplyBatch, Condemn, Decision, ExecuteBatch, KeepChunk, OpenLoad
+from brokerha.model.wire.messages import Chunk, ChunksWanted, Coin, Executed, Idle, LoadFrom, Message, Progress, SnapshotOffered
 from brokerha.simulator.checks.truth import Truth, check
 from brokerha.simulator.copies import SimCopy
 from brokerha.simulator.nodes import SimWorker

@@ -202,13 +202,7 @@ class DurableChecks:
         check(epoch.id > mirror.epoch_id, "S12", "epochs grow", node=node, epoch=epoch.id)
         check(node in epoch.members, "S12", "members install it", node=node, epoch=epoch.id)
         named = epoch.configuration.journals.get(node)
-        check(
-            named == mirror.journal or not mirror.journal,
-            "M3",
-            "a member has the journal that is known",
-            node=node,
-            named=named,
-        )
+        check(named == mirror.journal or not mirror.journal, "M3", "a member has the journal that is known", node=node, named=named)
         check(epoch.base_lsn == mirror.lsn, "S1", "the base is owned", node=node, base=epoch.base_lsn, lsn=mirror.lsn)
         is_majority = epoch.configuration.is_majority(epoch.members)
         check(is_majority, "S1", "an epoch has a majority", node=node, members=epoch.members)

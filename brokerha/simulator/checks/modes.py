@@ -17,16 +17,7 @@ from brokerha.log.log import Log
 from brokerha.model.epochs import Epoch
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import APPLIED
-from brokerha.model.records import (
-    Accepted,
-    Added,
-    ContentTaken,
-    EpochInstalled,
-    EpochPromised,
-    Outcomes,
-    Record,
-    Rewound,
-)
+from brokerha.model.records import Accepted, Added, ContentTaken, EpochInstalled, EpochPromised, Outcomes, Record, Rewound
 from brokerha.model.wire.messages import Outgoing, Post
 from brokerha.simulator.checks.checkers import Checkers
 from brokerha.simulator.checks.model import Model

@@ -11,7 +11,7 @@ hand and forget them. checks/transactions.py compares every answer with the trut
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgpack
 
@@ -39,20 +39,8 @@ FIRST_TICKET = 1 << 40
 DEPOSIT = "deposit"
 
 
-class TxWatcher(Protocol):
-    """Checks the answers to clients of transactions."""
-
-    def on_tx_reply(self, node: NodeId, step: Step | None, reply: TxReply) -> None:
-        """Called when a client gets the answer to a step of its transaction."""
-
-    def on_outcome(self, node: NodeId, txid: TxId, answer: dict[str, Any] | None) -> None:
-        """Called when a client gets the outcome of a transaction."""
-
-
 class TxClients:
     """All clients of transactions of a world."""
-
-    watcher: TxWatcher
 
     def __init__(self, world: Cluster, clients: Clients, model: Model) -> None:
         self.world = world
@@ -225,7 +213,7 @@ class TxClients:
     def on_reply(self, node: NodeId, reply: TxReply) -> None:
         """Check an answer, and continue."""
         step = self.steps.pop(reply.ticket, None)
-        self.watcher.on_tx_reply(node, step, reply)
+        self.world.checkers.on_tx_reply(node, step, reply)
         if step is None or step.is_late or step.txid != step.run.txid or step.run.is_done or step.run.is_asking:
             return
         if not reply.error:
@@ -358,7 +346,7 @@ class TxClients:
         """Handle the outcome that the front of a process returns."""
         world = self.world
         world.trace.note(world.now_us, process.node, "tells", f"outcome of {run.txid}: {answer}")
-        self.watcher.on_outcome(run.master, run.txid, answer)
+        self.world.checkers.on_outcome(run.master, run.txid, answer)
         if run.is_done or run.questions != question:
             return
         state = answer["state"] if answer is not None else "unknown"

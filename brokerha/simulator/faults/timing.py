@@ -38,14 +38,7 @@ from brokerha.simulator.nodes import SimMaster, SimWorker
 from brokerha.simulator.options import HOUR_US, SECOND_US
 from brokerha.simulator.processes import TURN_US, Aim, Process
 
-MASTER_POINTS = (
-    "nothing written",
-    "append absent",
-    "append there",
-    "written, nothing sent",
-    "half sent",
-    "sent, not answered",
-)
+MASTER_POINTS = ("nothing written", "append absent", "append there", "written, nothing sent", "half sent", "sent, not answered")
 WORKER_POINTS = ("store absent", "within the store", "store there", "half sent", "copy absent", "copy there")
 SLOW_TURN_US = (1_000, 10_000, 60_000)
 """Duration of a turn at a busy node; at real ones 1,000 to 2,000."""

@@ -30,8 +30,7 @@ from brokerha.model.invariants import invariant
 from brokerha.model.operations import ControlAdd, LoggedRow
 from brokerha.ports.store import Applied
 from brokerha.stores.comparing.fingerprint import key_digest, packed_digest, quads_digest
-from brokerha.stores.control.suite import EMPTY, Suite
-from brokerha.stores.control.table import keep
+from brokerha.stores.control.suite import EMPTY, Suite, keep
 from brokerha.stores.copies.frozen import BATCH_ROWS_LIMIT, Row, batches
 from brokerha.stores.execution.effects_log import EffectsLog
 from brokerha.stores.execution.last_changes import write_rows

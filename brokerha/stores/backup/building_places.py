@@ -24,8 +24,7 @@ from brokerha.stores.backup.building import CopyBuilder
 from brokerha.stores.backup.directory import READ_BYTES, BackupFolder
 from brokerha.stores.backup.lines import Lines
 from brokerha.stores.backup.manifest import COPY, LOG, CopyFile, Manifest, Segment
-from brokerha.stores.backup.placing import Placing
-from brokerha.stores.backup.restore_target import Obstacle, obstacle_in
+from brokerha.stores.backup.restore_target import Obstacle, Placing, obstacle_in
 from brokerha.stores.backup.writing import Work, finish_backup, write_segment
 from brokerha.stores.copies.directory import CopyDirectory
 from brokerha.stores.copies.snapshot_chunks import FOLDERS

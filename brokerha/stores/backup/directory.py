@@ -26,16 +26,7 @@ from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import LoggedRow
 from brokerha.stores.backup.lines import read_lines
-from brokerha.stores.backup.manifest import (
-    COPY,
-    LOG,
-    MANIFEST,
-    Manifest,
-    Segment,
-    check_name,
-    pack_manifest,
-    read_manifest,
-)
+from brokerha.stores.backup.manifest import COPY, LOG, MANIFEST, Manifest, Segment, check_name, pack_manifest, read_manifest
 from brokerha.stores.files.durable import delete_tree, fsync_path, replace_file
 from brokerha.stores.files.environment import store_errors
 

@@ -8,12 +8,19 @@ Blocks follow each other without gap or overlap, and numbers are big-endian. A b
 line that reaches 1 MiB, so a reader or writer holds at most that and one line. A reader checks a whole block before it yields a
 line. It knows size and SHA-256 of the file from the manifest, so a file that was cut between two blocks does not pass for a
 shorter log.
+
+`pages` reads lines from a source: a worker's own log, a journal, a master behind a connection.
+
+    for lsn, row in pages(store.logged, 1, 5000): ...
+
+The page size starts small and doubles while pages stay small, so that memory holds neither many large effects nor a long log. A
+missing line raises an error.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import SEEK_CUR
 from pathlib import Path
 from struct import Struct
@@ -25,8 +32,12 @@ import msgpack
 from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import LoggedRow
-from brokerha.stores.backup.log_pages import row_of
+from brokerha.stores.files.environment import store_errors
 
+PAGE_LINES = 16
+"""Lines of the first page; doubled up to the next constant while pages stay small."""
+PAGE_LINES_MOST = 1_024
+PAGE_BYTES = 4 * 1024 * 1024
 HEAD = b"brokerha lines 1\n"
 BLOCK_LINES = 1_000
 BLOCK_BYTES = 1024 * 1024
@@ -38,6 +49,32 @@ _SUM = Struct(">I")
 
 Lines = Iterable[tuple[Lsn, LoggedRow]]
 """Lines of the log with their LSNs, in order."""
+
+
+class LinesMissing(StoreError):
+    """The log does not have this line, or no longer."""
+
+
+def row_of(line: Sequence[Any]) -> LoggedRow:
+    """Return a line in its form on the wire and on disk."""
+    txid, timestamp, outcome, reason, effect, fingerprint = line
+    return txid, timestamp, outcome, reason, effect, fingerprint
+
+
+def pages(logged: Callable[[Lsn, Lsn], list[Any]], first_lsn: Lsn, last_lsn: Lsn) -> Iterator[tuple[Lsn, LoggedRow]]:
+    """Yield lines of a log in pages that start small. Raises LinesMissing at the first missing line."""
+    following, count = first_lsn, PAGE_LINES
+    while following <= last_lsn:
+        with store_errors("cannot read the log"):
+            found = logged(following, min(following + count - 1, last_lsn))
+        if not found:
+            raise LinesMissing(f"LSN {following} is not in the log (any more)")
+        size_bytes = 0
+        for row in found:
+            yield following, row_of(row)
+            following += 1
+            size_bytes += len(row[4])
+        count = min(2 * count, PAGE_LINES_MOST) if size_bytes < PAGE_BYTES // 2 else max(1, count // 2)
 
 
 class Written(NamedTuple):
@@ -87,11 +124,7 @@ def _blocks(lines: Lines) -> Iterator[tuple[Lsn, list[bytes]]]:
 
 
 def read_lines(
-    path: Path,
-    first_lsn: Lsn,
-    last_lsn: Lsn,
-    note: Callable[[bytes], None] = lambda _data: None,
-    from_lsn: Lsn = 0,
+    path: Path, first_lsn: Lsn, last_lsn: Lsn, note: Callable[[bytes], None] = lambda _data: None, from_lsn: Lsn = 0
 ) -> Iterator[tuple[Lsn, LoggedRow]]:
     """Yield all lines of a file with exactly these LSNs. ``note`` gets every byte that was read. Raises StoreDamaged.
 

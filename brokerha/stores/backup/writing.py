@@ -26,15 +26,8 @@ from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.operations import LoggedRow
 from brokerha.ports.copies import Snapshot, WorkerCopy
 from brokerha.ports.store import Store
-from brokerha.stores.backup.directory import (
-    PARTIAL,
-    BackupDirectory,
-    BackupFolder,
-    sync_file,
-    write_manifest,
-)
-from brokerha.stores.backup.lines import Lines, write_lines
-from brokerha.stores.backup.log_pages import LinesMissing, pages, row_of
+from brokerha.stores.backup.directory import PARTIAL, BackupDirectory, BackupFolder, sync_file, write_manifest
+from brokerha.stores.backup.lines import Lines, LinesMissing, pages, row_of, write_lines
 from brokerha.stores.backup.manifest import COPY, LOG, CopyFile, Manifest, Segment
 from brokerha.stores.files.durable import delete_tree, fsync_path, fsync_tree, no_crash
 

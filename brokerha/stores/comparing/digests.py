@@ -34,17 +34,7 @@ from brokerha.model.fingerprints import DIGEST_BYTES
 from brokerha.model.ids import Lsn
 from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 from brokerha.stores.comparing.fingerprint import control_digest, key_digest, message_digest, text_of
-from brokerha.stores.comparing.items import (
-    CONTROL,
-    GRAPH,
-    QUEUE,
-    STORES,
-    TABLE,
-    bucket_of,
-    check_item,
-    key_item,
-    message_item,
-)
+from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, STORES, TABLE, bucket_of, check_item, key_item, message_item
 from brokerha.stores.tables.queue_change import Counts, Message
 
 BITS_DEFAULT: Final = 10

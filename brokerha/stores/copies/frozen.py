@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import lmdb
 
-from brokerha.stores.control.table import read_suite
+from brokerha.stores.control.suite import read_suite
 from brokerha.stores.execution.effects_log import EffectsLog
 from brokerha.stores.execution.last_changes import check_rows
 from brokerha.stores.execution.state import StoreState, write_state

@@ -17,7 +17,7 @@ from brokerha.ports.store import Applied
 from brokerha.stores.comparing.digests import Walk
 from brokerha.stores.comparing.fingerprint import quads_digest, repository_digest, text_of
 from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE
-from brokerha.stores.control.table import read_suite
+from brokerha.stores.control.suite import read_suite
 from brokerha.stores.execution.last_changes import check_rows
 from brokerha.stores.files.data_pages import HeldPages
 from brokerha.stores.files.environment import Environment

@@ -5,10 +5,7 @@
     evaluation.py     the repository side of one transaction, before any change is made
     prepared.py       prepared branches and what they block: the rules that must be identical in every store
     staged.py         staged large transactions: the rules that must be identical in every store
-    presence.py       which repositories exist for a transaction, and its limits
-    expectations.py   demands of a transaction on the state before it
-    effects_log.py    the last lines of the log, kept by the store itself
+    effects_log.py    the last lines of the log, kept by the store itself; they bring repositories up to date when the store opens
     state.py          the state row, written by each commit
-    last_changes.py   the LSN of the last change of each repository, table and queue
-    recovery.py       brings repositories up to date from the effects log when the store opens
+    last_changes.py   the LSN of the last change of each repository, table and queue; demands of a transaction on the state before it
 """

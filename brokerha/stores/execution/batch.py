@@ -55,14 +55,12 @@ from brokerha.model.outside.authors import taken_author
 from brokerha.model.reserved import about, branches, staging, table_snapshots
 from brokerha.stores.comparing.fingerprint import quads_digest, repository_digest
 from brokerha.stores.control.judge import judge, judge_evaluation
-from brokerha.stores.control.table import keep
+from brokerha.stores.control.suite import keep
 from brokerha.stores.execution.effects_log import EffectsLog
-from brokerha.stores.execution.evaluation import Evaluation
-from brokerha.stores.execution.expectations import Before, judge_expectations, range_digest
-from brokerha.stores.execution.last_changes import LastChanges
+from brokerha.stores.execution.evaluation import Evaluation, check_size, reason_of
+from brokerha.stores.execution.last_changes import Before, LastChanges, judge_expectations, range_digest
 from brokerha.stores.execution.prepared import Prepared, value_of
 from brokerha.stores.execution.prepared import changes_in as changes_prepared
-from brokerha.stores.execution.presence import check_size, reason_of
 from brokerha.stores.execution.staged import Judged, Parts, changes_of_parts, judged, part_rows, parts_of
 from brokerha.stores.execution.state import StoreState, write_state
 from brokerha.stores.files.environment import Environment, WriteTransaction
@@ -525,9 +523,7 @@ class Batch:
         repository = self._repositories.listed.get(name)
         if repository is None:
             raise StoreDiffers(
-                f"LSN {lsn} changes repository {name!r}, which is not here: this copy is not like the others",
-                lsn,
-                UNKNOWN,
+                f"LSN {lsn} changes repository {name!r}, which is not here: this copy is not like the others", lsn, UNKNOWN
             )
         return repository
 

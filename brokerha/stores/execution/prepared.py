@@ -144,12 +144,7 @@ class Prepared:
             raise Rejected(f"{_named(mark)} is held by prepared transaction {txid}: try again when that is over")
 
 
-def value_of(
-    operations: Iterable[Checked],
-    changes: list[Change],
-    after: Suite,
-    lines_of: Callable[[str], Iterable[str]],
-) -> bytes:
+def value_of(operations: Iterable[Checked], changes: list[Change], after: Suite, lines_of: Callable[[str], Iterable[str]]) -> bytes:
     """Return the value of a branch whose operations lead to these changes and this control suite. Raises Rejected.
 
     ``lines_of`` parses the quads of a text.

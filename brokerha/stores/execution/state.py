@@ -45,7 +45,7 @@ class StoreState(NamedTuple):
     """Number of quads, keys and messages."""
     repositories: dict[str, RepositoryState]
     suite: Suite = EMPTY
-    """The control suite; it has its own rows (control/table.py)."""
+    """The control suite; it has its own rows (control/suite.py)."""
 
 
 def write_state(transaction: WriteTransaction, meta: Any, state: StoreState) -> None:

@@ -35,16 +35,15 @@ from brokerha.model.operations import Logged, LoggedRow, Result
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.comparing.digests import walk_of
 from brokerha.stores.comparing.fingerprint import repository_digest, text_of
-from brokerha.stores.control.table import read_suite
+from brokerha.stores.control.suite import read_suite
 from brokerha.stores.copies.frozen import TAIL_LSNS, Frozen, backed_up
 from brokerha.stores.copies.held import Held, answer, held, recompute
 from brokerha.stores.execution.batch import Batch, Books
-from brokerha.stores.execution.effects_log import EffectsLog
+from brokerha.stores.execution.effects_log import EffectsLog, bring_up
 from brokerha.stores.execution.evaluation import CLEAR_ABOVE_QUADS
 from brokerha.stores.execution.last_changes import begin_at, lower_rows
 from brokerha.stores.execution.prepared import BEGINNING as PREPARED
 from brokerha.stores.execution.prepared import Prepared
-from brokerha.stores.execution.recovery import bring_up
 from brokerha.stores.execution.staged import BEGINNING as STAGED
 from brokerha.stores.execution.staged import Parts, parts_of
 from brokerha.stores.execution.state import StoreState, read_lineage, read_state, write_lineage, write_state

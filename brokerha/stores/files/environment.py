@@ -140,11 +140,7 @@ def random_name() -> str:
 
 
 def open_environment(
-    directory: Path,
-    cluster: str,
-    node: str,
-    map_size_bytes: int = MAP_SIZE_BYTES,
-    new_name: Callable[[], str] = random_name,
+    directory: Path, cluster: str, node: str, map_size_bytes: int = MAP_SIZE_BYTES, new_name: Callable[[], str] = random_name
 ) -> Environment:
     """Open or make the directory. Raises StoreDamaged, StoreError: in use, of another format, cluster or node, no space."""
     with store_errors(f"cannot open the store in {directory.name}"):
@@ -183,12 +179,7 @@ def _open(directory: Path, cluster: str, node: str, map_size_bytes: int, new_nam
     data.mkdir(exist_ok=True)
     repositories.mkdir(exist_ok=True)
     environment = lmdb.Environment(
-        str(data),
-        map_size=map_size_bytes,
-        max_dbs=TABLES_LIMIT,
-        max_readers=READERS_LIMIT,
-        max_spare_txns=4,
-        readahead=False,
+        str(data), map_size=map_size_bytes, max_dbs=TABLES_LIMIT, max_readers=READERS_LIMIT, max_spare_txns=4, readahead=False
     )
     try:
         meta = environment.open_db(b"meta")

@@ -5,7 +5,7 @@ Found by flipping, cutting and deleting bytes in its files:
     file changed or cut off        RuntimeError     Corruption: block checksum mismatch ... in 000040.sst
     file missing when it opens     RuntimeError     Corruption: ... No such file or directory, FileNotFoundError
     file missing later             FileNotFoundError  IO error: No such file or directory ... 000040.sst
-    end of its own log damaged     none: it opens with the writes before it; its position shows that (execution/recovery.py)
+    end of its own log damaged     none: it opens with the writes before it; its position shows that (execution/effects_log.py)
     lock, full disk                OSError          IO error: While lock file ..., IO error: No space left on device ...
 
 After a failed write the engine raises the same error for each later one, even when there is room again; reads still work. Opened

@@ -36,15 +36,9 @@ from brokerha.model.control import Check
 from brokerha.model.errors import InvalidRequest, StoreError
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import OnQuads, Update
-from brokerha.stores.control.run import must_commit_first, problems
+from brokerha.stores.control.sparql import must_commit_first, problems
 from brokerha.stores.rdf import query as rdf_query
-from brokerha.stores.rdf.change import (
-    AS_BLANK_FUNCTIONS,
-    PendingQuads,
-    QuadChange,
-    change_text,
-    parse_lines,
-)
+from brokerha.stores.rdf.change import AS_BLANK_FUNCTIONS, PendingQuads, QuadChange, change_text, parse_lines
 from brokerha.stores.rdf.errors import CANNOT_READ, engine_errors, store_error, writing_errors
 from brokerha.stores.rdf.query import RESULT_LIMIT_BYTES, Answer, readable
 from brokerha.stores.rdf.question import Question
@@ -140,13 +134,7 @@ class _Start:
 class RdfRepository:
     """One repository. One thread writes; any thread reads. Raises StoreDamaged, StoreError when the directory cannot be opened."""
 
-    def __init__(
-        self,
-        directory: Path | None,
-        *,
-        result_limit_bytes: int = RESULT_LIMIT_BYTES,
-        store: Store | None = None,
-    ) -> None:
+    def __init__(self, directory: Path | None, *, result_limit_bytes: int = RESULT_LIMIT_BYTES, store: Store | None = None) -> None:
         """``store`` is an open engine that replaces the one in the directory."""
         self._directory = directory
         self._result_limit_bytes = result_limit_bytes
@@ -319,14 +307,7 @@ class RdfRepository:
     ) -> None:
         """Let the engine answer reads of one commit on top of operations that leave no trace. Raises InvalidRequest, StoreError."""
         with engine_errors(CANNOT_READ):
-            evaluate(
-                self._engine(),
-                scratch,
-                questions,
-                begun,
-                may_go_on,
-                list(self._graphs) if union else None,
-            )
+            evaluate(self._engine(), scratch, questions, begun, may_go_on, list(self._graphs) if union else None)
 
     def size(self, contexts: Sequence[str] = ()) -> int:
         """Return the number of quads, in all graphs or in these (N-Triples terms or ``null``)."""

@@ -38,7 +38,7 @@ from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 from brokerha.model.operations import Operation, unpack_operations
 from brokerha.model.reserved import about, settings, table_snapshots
 from brokerha.ports.store import ReadAnswer
-from brokerha.stores.execution.expectations import Before, judge_expectations
+from brokerha.stores.execution.last_changes import Before, judge_expectations
 from brokerha.stores.reads.kinds import MSGPACK, RDF_KINDS, text_argument
 from brokerha.stores.reads.pending import Pending
 from brokerha.stores.reads.together import RESULT_LIMIT_BYTES, Wanted
@@ -56,12 +56,7 @@ def is_observing(arguments: Mapping[str, object]) -> bool:
 
 
 def observed(
-    arguments: Mapping[str, Any],
-    reads: Sequence[Wanted],
-    pending: Pending,
-    lsn: Lsn,
-    before: Before,
-    answer: Callable[[], Answers],
+    arguments: Mapping[str, Any], reads: Sequence[Wanted], pending: Pending, lsn: Lsn, before: Before, answer: Callable[[], Answers]
 ) -> ReadAnswer:
     """Judge ``seen``, then return results and demands; ``before`` and ``answer`` are of the state at ``lsn``. Raises Conflict."""
     seen = arguments["seen"]

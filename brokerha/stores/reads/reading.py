@@ -41,16 +41,7 @@ from typing import Any
 from brokerha.model.errors import StoreError, UnknownRepository
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.files.environment import Environment, store_errors
-from brokerha.stores.reads.kinds import (
-    JSON,
-    MSGPACK,
-    RDF_KINDS,
-    View,
-    as_json,
-    check_arguments,
-    text_argument,
-    texts_argument,
-)
+from brokerha.stores.reads.kinds import JSON, MSGPACK, RDF_KINDS, View, as_json, check_arguments, text_argument, texts_argument
 from brokerha.stores.reads.on_files import read_pending
 from brokerha.stores.reads.pending import UNTOUCHED, Pending
 from brokerha.stores.reads.tables import TablesReading
@@ -147,11 +138,7 @@ class Reader:
             return ReadAnswer(JSON, view.lsn, in_pieces(as_json(engine.contexts())))
         accept = text_argument(arguments, "accept")
         if kind == "statements":
-            terms = (
-                text_argument(arguments, "subj"),
-                text_argument(arguments, "pred"),
-                text_argument(arguments, "obj"),
-            )
+            terms = (text_argument(arguments, "subj"), text_argument(arguments, "pred"), text_argument(arguments, "obj"))
             content_type, pieces = engine.statements(*terms, contexts, accept, may_go_on)
         else:
             text = str(arguments["query"])

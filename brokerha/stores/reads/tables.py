@@ -11,22 +11,12 @@ import msgpack
 from brokerha.model.errors import NotFound, TooLarge
 from brokerha.model.reserved import about, claims, settings
 from brokerha.stores.comparing.fingerprint import report
-from brokerha.stores.execution.expectations import Before, range_digest
-from brokerha.stores.execution.last_changes import LastChanges
+from brokerha.stores.execution.last_changes import Before, LastChanges, range_digest
 from brokerha.stores.execution.prepared import BEGINNING, messages_in
 from brokerha.stores.execution.staged import BEGINNING as STAGED
 from brokerha.stores.execution.staged import Parts
 from brokerha.stores.files.environment import Environment
-from brokerha.stores.reads.kinds import (
-    JSON,
-    MSGPACK,
-    OCTETS,
-    View,
-    about_answer,
-    about_beginning,
-    as_json,
-    settings_answer,
-)
+from brokerha.stores.reads.kinds import JSON, MSGPACK, OCTETS, View, about_answer, about_beginning, as_json, settings_answer
 from brokerha.stores.reads.pending import Pending
 from brokerha.stores.reads.queues import RESULT_LIMIT_BYTES, QueueRange, piece_of
 from brokerha.stores.reads.together import Wanted
@@ -189,7 +179,6 @@ class TablesReading:
     def queues(self, transaction: Any, pending: Pending) -> bytes:
         """Return the counters of all queues, as JSON. Raises StoreDamaged."""
         counted = pending.counted(
-            self._queues.all_counts(transaction),
-            lambda queue, message_id: self._queues.holds(transaction, queue, message_id),
+            self._queues.all_counts(transaction), lambda queue, message_id: self._queues.holds(transaction, queue, message_id)
         )
         return as_json({queue: counts.report() for queue, counts in counted.items()})

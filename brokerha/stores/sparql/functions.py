@@ -108,13 +108,7 @@ class FreshFunctions:
         if name == "BNODE":
             self.makes_blanks = True
         now = now_literal(self._timestamp) if name == "NOW" else None
-        functions: dict[str, Function] = {
-            "NOW": lambda: now,
-            "RAND": rand,
-            "UUID": uuid,
-            "STRUUID": struuid,
-            "BNODE": self._bnode,
-        }
+        functions: dict[str, Function] = {"NOW": lambda: now, "RAND": rand, "UUID": uuid, "STRUUID": struuid, "BNODE": self._bnode}
         return functions[name]
 
     def _bnode(self, *arguments: Term) -> BlankNode | None:

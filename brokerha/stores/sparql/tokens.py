@@ -191,8 +191,7 @@ def in_full(text: str) -> str:
         word = tokens.word_of(index)
         if word in {"BASE", "VERSION"}:
             raise tokens.malformed(
-                index,
-                f"no {word} within a transaction or in a read of kind together: write IRIs in full or with PREFIX",
+                index, f"no {word} within a transaction or in a read of kind together: write IRIs in full or with PREFIX"
             )
         if word == "PREFIX" and tokens.kind_of(index + 2) == IRI:
             prefixes[tokens.text_of(index + 1)] = tokens.iri_of(index + 2)

@@ -29,14 +29,7 @@ from pyoxigraph import DefaultGraph, NamedNode, Quad, Store
 from brokerha.model.errors import TOO_MUCH, InvalidRequest, Rejected
 from brokerha.model.ids import Timestamp, TxId
 from brokerha.model.operations import BODY_LIMIT_BYTES, EFFECT_LIMIT_BYTES, Add, Clear, OnQuads, Remove, Update
-from brokerha.stores.rdf.change import (
-    AS_BLANK_FUNCTIONS,
-    PendingQuads,
-    canonical,
-    change_text,
-    check_not_reserved,
-    read_nquads,
-)
+from brokerha.stores.rdf.change import AS_BLANK_FUNCTIONS, PendingQuads, canonical, change_text, check_not_reserved, read_nquads
 from brokerha.stores.rdf.terms import Function, Graph
 from brokerha.stores.rdf.view import ANY, Pattern, QuadView, state_text, undone
 from brokerha.stores.sparql.functions import FreshFunctions, label_of, seed_of

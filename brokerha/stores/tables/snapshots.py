@@ -261,8 +261,7 @@ class _SnapshotChange:
                 )
         last = max((*after.gone, *(number for each in after.named.values() for number in each.numbers.values())), default=0)
         self._put(
-            rows.snapshot_key(name),
-            rows.packed_snapshot(lsn, {table: last + place for place, table in enumerate(tables, 1)}),
+            rows.snapshot_key(name), rows.packed_snapshot(lsn, {table: last + place for place, table in enumerate(tables, 1)})
         )
 
     def drop(self, name: str) -> None:

@@ -36,14 +36,7 @@ from brokerha.transports.lanes import (
     absence_of,
 )
 from brokerha.transports.link import CONNECTED
-from brokerha.transports.topology import (
-    DEFAULT_EXCHANGE,
-    MASTER_ROLE,
-    QueueRow,
-    sync_queue,
-    topology_of,
-    tx_queue_row,
-)
+from brokerha.transports.topology import DEFAULT_EXCHANGE, MASTER_ROLE, QueueRow, sync_queue, topology_of, tx_queue_row
 
 
 class DirectLink:

@@ -252,10 +252,7 @@ def last_headers(connection: Connection, node: NodeId, cluster: str) -> Mapping[
     found: list[Any] = []
     channel.basic_qos(0, 10, False)
     channel.basic_consume(
-        queue=row.name,
-        consumer_tag=consumer_tag(node, row.name),
-        callback=found.append,
-        arguments={"x-stream-offset": "last"},
+        queue=row.name, consumer_tag=consumer_tag(node, row.name), callback=found.append, arguments={"x-stream-offset": "last"}
     )
     deadline_s = time.monotonic() + LAST_WITHIN_S
     while (wait_s := QUIET_S if found else deadline_s - time.monotonic()) > 0:
@@ -285,10 +282,7 @@ class LogStream:
         self._news = News()
         self._state = LinkState((_LOG,))
         self._is_started = False
-        identity, addresses = (
-            Identity(connection_name(node, "master", _LOG), "master", node, cluster),
-            parse_addresses(url),
-        )
+        identity, addresses = (Identity(connection_name(node, "master", _LOG), "master", node, cluster), parse_addresses(url))
         shared = (self._state, self._config, Counters())
         self._thread = ConnectionThread(
             identity.name, lambda wake: KeptConnection(identity, _LOG, addresses, self._session, wake, *shared)

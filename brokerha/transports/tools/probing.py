@@ -60,11 +60,7 @@ class Seen:
 
 
 def look(
-    address: Address,
-    exchanges: Sequence[ExchangeRow],
-    queues: Sequence[QueueRow],
-    writes: Sequence[str],
-    topic: str = "",
+    address: Address, exchanges: Sequence[ExchangeRow], queues: Sequence[QueueRow], writes: Sequence[str], topic: str = ""
 ) -> Seen:
     """Return everything that this user can see; never raises for answers of the broker, or for their absence."""
     seen = Seen()

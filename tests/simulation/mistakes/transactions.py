@@ -18,7 +18,7 @@ from brokerha.model.reserved.branches import ROLLBACK
 from brokerha.model.reserved.pieces import Body
 from brokerha.stores.execution import batch as batch_module
 from brokerha.stores.execution import staged as staged_module
-from brokerha.stores.execution.expectations import Before
+from brokerha.stores.execution.last_changes import Before
 from brokerha.stores.execution.prepared import Prepared
 from brokerha.stores.execution.staged import Parts
 from brokerha.stores.rdf import drafts as drafts_module

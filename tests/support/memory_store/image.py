@@ -34,8 +34,7 @@ from brokerha.stores.comparing.fingerprint import (
     repository_digest,
 )
 from brokerha.stores.control.suite import EMPTY, Suite
-from brokerha.stores.execution.expectations import Before, range_digest
-from brokerha.stores.execution.last_changes import STORE_OF
+from brokerha.stores.execution.last_changes import STORE_OF, Before, range_digest
 from brokerha.stores.execution.staged import changes_of_parts, part_rows
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.queue_change import NEVER_USED, Counts, Message

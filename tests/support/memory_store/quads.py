@@ -23,8 +23,7 @@ from brokerha.model.operations import (
 )
 from brokerha.model.reserved.about import repository_of
 from brokerha.stores.control.suite import ControlChange
-from brokerha.stores.execution.evaluation import CLEAR_ABOVE_CHARACTERS
-from brokerha.stores.execution.presence import Presence
+from brokerha.stores.execution.evaluation import CLEAR_ABOVE_CHARACTERS, Presence
 
 NO_SPARQL = "this store holds quads but does not evaluate SPARQL"
 

@@ -54,10 +54,9 @@ from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.comparing.fingerprint import text_of
 from brokerha.stores.control.judge import judge
 from brokerha.stores.control.suite import ControlChange, Suite
-from brokerha.stores.execution.evaluation import CLEAR_ABOVE_QUADS
-from brokerha.stores.execution.expectations import judge_expectations
+from brokerha.stores.execution.evaluation import CLEAR_ABOVE_QUADS, check_size, reason_of
+from brokerha.stores.execution.last_changes import judge_expectations
 from brokerha.stores.execution.prepared import BEGINNING, Prepared, changes_in, value_of
-from brokerha.stores.execution.presence import check_size, reason_of
 from brokerha.stores.execution.staged import BEGINNING as STAGED
 from brokerha.stores.execution.staged import Parts, judged, part_rows
 from brokerha.stores.tables.key_range import row_key_of

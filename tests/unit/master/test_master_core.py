@@ -22,7 +22,7 @@ from brokerha.model.requests import Reply, Submit
 from brokerha.model.wire.epoch_messages import Row
 from brokerha.model.wire.messages import Envelope, Execute, Executed, Post, Progress, Read
 from brokerha.replication.site.config import FeedConfig
-from brokerha.stores.execution.expectations import Before, judge_expectations
+from brokerha.stores.execution.last_changes import Before, judge_expectations
 from brokerha.sync.config import SyncConfig
 from tests.support.logs import memory_log
 from tests.unit.replication.benches import content, results, text

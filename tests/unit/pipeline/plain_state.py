@@ -48,7 +48,7 @@ from brokerha.model.operations import (
 from brokerha.model.reserved import staging
 from brokerha.model.unfolding import changes_in
 from brokerha.pipeline.entries import LogEntry
-from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.backup.lines import LinesMissing
 from brokerha.stores.comparing.fingerprint import (
     control_digest,
     counts_digest,

@@ -12,7 +12,7 @@ from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.ranges import PIECE_ENTRIES, ReadOptions, batches, pieces, planned, reach
 from brokerha.pipeline.rows import SCHEMA, table_of
 from brokerha.pipeline.sources import OpenSource, SourceSpec
-from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.backup.lines import LinesMissing
 from tests.unit.pipeline.random_log import random_entries
 
 

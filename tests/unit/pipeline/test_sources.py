@@ -24,7 +24,7 @@ from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.sources import SourceSpec, open_source
-from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.backup.lines import LinesMissing
 from tests.unit.client.serving import wait_until
 from tests.unit.pipeline.made_archives import Log
 from tests.unit.pipeline.random_log import random_entries

@@ -14,11 +14,10 @@ from brokerha.model.fingerprints import EMPTY, packed, text_of
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.ports.store import Applied
 from brokerha.stores.backup.directory import BackupDirectory, BackupFolder
-from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.backup.lines import LinesMissing
 from brokerha.stores.backup.manifest import Manifest
-from brokerha.stores.backup.replaying import replay
 from brokerha.stores.backup.restore_target import choose_target, obstacle_in, owner_of
-from brokerha.stores.backup.restoring import Restore, check_backup
+from brokerha.stores.backup.restoring import Restore, check_backup, replay
 from brokerha.stores.backup.writing import About, Work, extend_backup, write_backup
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.stores.execution.worker_store import StoreOptions

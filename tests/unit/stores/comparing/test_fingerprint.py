@@ -17,7 +17,7 @@ from brokerha.stores.comparing.fingerprint import (
     repository_digest,
     text_of,
 )
-from brokerha.stores.execution import presence
+from brokerha.stores.execution import evaluation
 from brokerha.stores.sparql import tokens
 from brokerha.stores.tables import key_range, queue_change
 from brokerha.stores.tables.queue_change import Counts, Message
@@ -69,7 +69,7 @@ def test_what_is_split_otherwise_is_hashed_otherwise() -> None:
 
 
 def test_the_examples_in_the_modules_are_true() -> None:
-    for module in (fingerprint, key_range, presence, queue_change, tokens):
+    for module in (fingerprint, key_range, evaluation, queue_change, tokens):
         found = doctest.testmod(module)
         assert found.attempted
         assert not found.failed

@@ -12,7 +12,7 @@ import pytest
 from brokerha.model.control import Check
 from brokerha.model.errors import StoreDamaged
 from brokerha.model.operations import APPLIED, REJECTED, ControlAdd, ControlRemove, Operation
-from brokerha.stores.control.keys import problem_of
+from brokerha.stores.control.judge import problem_of
 from brokerha.stores.control.suite import Suite
 from brokerha.stores.execution import evaluation
 from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
@@ -155,7 +155,7 @@ def test_writes_about_other_things_are_not_judged(store: WorkerStore, monkeypatc
         raise AssertionError
 
     monkeypatch.setattr(RdfRepository, "problems", never)
-    monkeypatch.setattr("brokerha.stores.control.keys.problem_of", never)
+    monkeypatch.setattr("brokerha.stores.control.judge.problem_of", never)
     assert len(effect(store, put(b"1", b"other"), ("add", "r", quads(A, B)), ("put", "u", b"k", b"1"))) == 3
     # Nor are those that change nothing in it.
     assert effect(store, ("remove", "main", quads(A))) == []

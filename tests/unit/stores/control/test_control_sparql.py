@@ -12,8 +12,7 @@ from pyoxigraph import Quad, QueryBoolean, QuerySolutions, RdfFormat, Store, par
 
 from brokerha.model.control import Check
 from brokerha.model.errors import InvalidRequest, Rejected
-from brokerha.stores.control.run import must_commit_first, problems, rows_found
-from brokerha.stores.control.sparql import Row, canonical_rows, question_of
+from brokerha.stores.control.sparql import Row, canonical_rows, must_commit_first, problems, question_of, rows_found
 from brokerha.stores.rdf.change import PendingQuads, canonical
 from brokerha.stores.rdf.terms import SYSTEM_GRAPH
 

@@ -14,7 +14,7 @@ from pyoxigraph import Quad, Store
 
 from brokerha.model.operations import APPLIED, REJECTED, Operation
 from brokerha.model.reserved import about
-from brokerha.stores.execution import presence
+from brokerha.stores.execution import evaluation
 from brokerha.stores.execution.state import write_state
 from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
 from brokerha.stores.rdf.view import QuadView
@@ -252,7 +252,7 @@ def test_the_early_refusal_is_that_of_the_whole_effect(
         store = opened(tmp_path_factory.mktemp("early"), "w1", 10**9)
         run(store, [("add", "main", quads(*sorted(content)))])
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(presence, "EFFECT_LIMIT_BYTES", 100)
+            patch.setattr(evaluation, "EFFECT_LIMIT_BYTES", 100)
             patch.setattr(sparql_update, "EFFECT_LIMIT_BYTES", early)
             outcomes.append(run(store, operations)[0]._replace(reason=""))
         store.close()

@@ -11,7 +11,7 @@ import pytest
 from brokerha.model.errors import StoreDamaged, StoreDiffers, StoreError, StoreFull
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.operations import APPLIED, REJECTED, Result
-from brokerha.stores.execution import batch, presence, recovery
+from brokerha.stores.execution import batch, effects_log, evaluation
 from tests.contracts.store_contract import A, B, C, logged, quads, rows, run, transaction
 from tests.unit.stores.line_engine import lose_power
 from tests.unit.stores.store_place import COUNT, Place, files_limited_to
@@ -94,7 +94,7 @@ def test_a_batch_that_fails_takes_made_and_removed_repositories_back(place: Plac
 
 
 def test_repositories_are_limited_in_number(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "REPOSITORY_LIMIT", 3)
+    monkeypatch.setattr(evaluation, "REPOSITORY_LIMIT", 3)
     store = place.open()
     (made,) = run(store, [("create-repository", "r")])
     full = Result(REJECTED, "there are 3 repositories, which is the limit", b"", made.fingerprint)
@@ -150,7 +150,7 @@ def test_a_long_way_is_brought_up_in_parts(place: Place, monkeypatch: pytest.Mon
         run(store, [("add", "main", quads(f"<urn:s> <urn:p> <urn:{number}>"))])
     store.close()
     lose_power(place.directory)
-    monkeypatch.setattr(recovery, "WAITING_LINES_LIMIT", 6)
+    monkeypatch.setattr(effects_log, "WAITING_LINES_LIMIT", 6)
     store = place.open()
     assert place.engines.main.commits == [7, 14, 20]
     assert store.recompute() == store.applied()
