@@ -17,8 +17,7 @@ import typer
 
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.options import MinLsnOption
+from brokerha.cli.common.command import Answer, Group, MinLsnOption
 from brokerha.cli.data.read_write import PrefixOption, RangeOption, SnapshotOption, TableArgument, exported
 
 app = Group("Key-value tables: list, export.")

@@ -4,7 +4,6 @@
     up.py               ``brokerha up``: a whole cluster on this machine, one process for each node, until Ctrl-C
     supervising.py      the processes of ``brokerha up``: one for each node, with readiness checks and restarts
     init.py             ``brokerha init``: deployment files made from the cluster file, for supervisord, systemd
-    doctor.py           ``brokerha doctor``: diagnosis of this machine, its broker and its nodes
-    support_bundle.py   ``brokerha support-bundle``: one file for support
+    doctor.py           ``brokerha doctor``: diagnosis of this machine, its broker and its nodes; ``brokerha support-bundle``: one file for support
     simulate.py         ``brokerha simulate``: the shipped code in a world of faults, one seed or many
 """

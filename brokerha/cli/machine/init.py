@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.options import DEFAULT_CONFIG, ClusterFileOption, Options
+from brokerha.cli.common.command import DEFAULT_CONFIG, Answer, ClusterFileOption, Group, Options
 from brokerha.model.errors import ConfigurationError
 
 if TYPE_CHECKING:

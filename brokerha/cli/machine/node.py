@@ -15,8 +15,7 @@ import typer
 
 from brokerha.cli.common import logs
 from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.options import DEFAULT_CONFIG, ClusterFileOption
+from brokerha.cli.common.command import DEFAULT_CONFIG, Answer, ClusterFileOption, Group
 from brokerha.model.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerha.cli.common import logs
-from brokerha.cli.common.options import DEFAULT_CONFIG, ClusterFileOption
+from brokerha.cli.common.command import DEFAULT_CONFIG, ClusterFileOption
 from brokerha.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
