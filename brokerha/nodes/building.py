@@ -11,8 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from brokerha.ingress.suspects import Suspects
-from brokerha.local_reads.asking import LocalReads
-from brokerha.local_reads.asking_thread import AskingThread
+from brokerha.local_reads.asking import AskingThread, LocalReads
 from brokerha.log.copies import LogCopy
 from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
@@ -22,7 +21,7 @@ from brokerha.model.ids import Instant, NodeId
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.loop import NodeLoop
 from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
-from brokerha.nodes.master.change_log import ChangeLog
+from brokerha.nodes.master.journal_lines import ChangeLog
 from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.master.orders import Orders
 from brokerha.nodes.master.process_node import ProcessNode

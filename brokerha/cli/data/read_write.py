@@ -134,7 +134,7 @@ def get(
 
 
 def _several(found: Export) -> Answer:
-    from brokerha.http.data.key_forms import row_as_json
+    from brokerha.http.data.keys import row_as_json
 
     rows = list(found.rows)
     shown = [{"key": _escaped(key), "value": _escaped(value)} for key, value in rows]

@@ -65,6 +65,6 @@ def export(
 
 
 def _line(key: bytes, value: bytes) -> bytes:
-    from brokerha.http.data.key_forms import row_as_json
+    from brokerha.http.data.keys import row_as_json
 
     return json.dumps(row_as_json(key, value), ensure_ascii=False).encode() + b"\n"

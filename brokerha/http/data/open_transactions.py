@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from brokerha.http.data import stepping
-from brokerha.http.data.key_forms import json_of, msgpack_of, operations_of_json
+from brokerha.http.data.keys import json_of, msgpack_of, operations_of_json
 from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call, Parameters, natural

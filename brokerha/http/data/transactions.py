@@ -30,7 +30,7 @@ from typing import Any
 from urllib.parse import quote
 
 from brokerha.http.data import open_transactions
-from brokerha.http.data.key_forms import operations_of_json
+from brokerha.http.data.keys import operations_of_json
 from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call

@@ -27,7 +27,7 @@ from typing import Any
 
 from brokerha.http.door.call import Call, lacks
 from brokerha.http.guard.users import ADMIN, READ, WRITE
-from brokerha.ingress.nesting import is_plain_data, is_plain_request
+from brokerha.ingress.limits import is_plain_data, is_plain_request
 from brokerha.ingress.rdf_bodies import Graph, context_text, contexts_of
 from brokerha.model.errors import InvalidRequest, NotAllowed, TooLarge
 from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE

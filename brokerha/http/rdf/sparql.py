@@ -20,7 +20,7 @@ from brokerha.http.door.call import FORM, Call, Parameters, address_of
 from brokerha.http.door.passing import begin_write, done, is_long, read, result, write_to_repository
 from brokerha.http.guard.users import WRITE
 from brokerha.http.rdf import large_bodies
-from brokerha.ingress.nesting import is_plain_request
+from brokerha.ingress.limits import is_plain_request
 from brokerha.ingress.rdf_bodies import FORMATS, base_iri_of, term_of, utf8
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import TxId

@@ -28,8 +28,7 @@ from brokerha.model.ready import (
     ReadChunks,
     SnapshotMade,
 )
-from brokerha.nodes.worker.copying import load_chunks, read_chunks
-from brokerha.nodes.worker.work_thread import WorkThread
+from brokerha.nodes.worker.copying import WorkThread, load_chunks, read_chunks
 from brokerha.ports.copies import JournalCopy
 
 

@@ -39,8 +39,8 @@ from typing import NamedTuple
 from sortedcontainers import SortedList
 
 from brokerha.model.ids import Lsn, NodeId
+from brokerha.nodes.loop import Timetable
 from brokerha.nodes.reads.worker_order import WorkerFacts, WorkerQueue
-from brokerha.nodes.timetable import Timetable
 
 PROBE = 0
 """The read number of a probe of a benched worker."""

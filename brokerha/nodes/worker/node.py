@@ -50,13 +50,11 @@ from brokerha.nodes.observing.worker_view import LoadWatch, WorkerView
 from brokerha.nodes.reads.book import ReadLimits
 from brokerha.nodes.reads.pool import ReadAnswers, ReadPool
 from brokerha.nodes.settings import NodeSettings, put_in_force, rows_of
-from brokerha.nodes.worker.copying import carry_out_copy, state_of
-from brokerha.nodes.worker.guarding import Guard, Seen
-from brokerha.nodes.worker.limits import GuardLimits
+from brokerha.nodes.worker.copying import WorkThread, carry_out_copy, state_of
+from brokerha.nodes.worker.guarding import Guard, GuardLimits, Seen
 from brokerha.nodes.worker.runner import WorkerRunner, carry_out
 from brokerha.nodes.worker.scrubbing import Scrubbing
 from brokerha.nodes.worker.tasks import WorkerTasks
-from brokerha.nodes.worker.work_thread import WorkThread
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import WorkerCopy
 from brokerha.ports.front import Readers, ReadOutcome

@@ -20,7 +20,7 @@ from typing import Final
 
 from pyoxigraph import NamedNode, Quad, RdfFormat, Store, parse
 
-from brokerha.ingress.nesting import refuse_deep_quads
+from brokerha.ingress.limits import refuse_deep_quads
 from brokerha.model.control import ASK, Check, rows_of
 from brokerha.model.errors import InvalidRequest
 from brokerha.stores.rdf.terms import Term, report_function, reporting_clause
