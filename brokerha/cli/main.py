@@ -34,7 +34,7 @@ app = Group(
 
 COMMANDS: dict[str, str] = {
     "demo": "brokerha.cli.demo.command:demo",
-    "up": "brokerha.cli.machine.up:up",
+    "up": "brokerha.cli.machine.node:up",
     "status": "brokerha.cli.cluster.status:status",
     "doctor": "brokerha.cli.machine.doctor:doctor",
     "support-bundle": "brokerha.cli.machine.doctor:support_bundle",

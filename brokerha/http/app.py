@@ -16,7 +16,7 @@ from typing import NamedTuple
 from starlette.routing import Route, Router
 
 from brokerha.http import page
-from brokerha.http.data import keys, open_transactions, queues, transactions
+from brokerha.http.data import keys, queues, stepping, transactions
 from brokerha.http.door.door import Door, HttpLimits
 from brokerha.http.door.endpoint import Endpoint, Outside, Ways, not_found, parse_prefix
 from brokerha.http.door.server import HttpServer
@@ -24,7 +24,7 @@ from brokerha.http.guard.guard import OPEN, Guard, parse_origins
 from brokerha.http.guard.users import ADMIN, READ, WRITE, UsersFile
 from brokerha.http.operating import cluster, commands
 from brokerha.http.operating.commands import Command
-from brokerha.http.rdf import graphs, namespaces, rdf4j_transactions, repositories, sparql, statements
+from brokerha.http.rdf import graphs, rdf4j_transactions, repositories, sparql, statements
 from brokerha.http.rdf import transaction_documents as rdf_transactions
 from brokerha.http.replaced import Certificate
 from brokerha.local_reads.asking import LocalReads
@@ -94,11 +94,14 @@ PATHS: dict[str, Ways] = {
     "/repositories/{id}/rdf-graphs": {"GET": (READ, repositories.contexts, "Accept")},
     "/repositories/{id}/rdf-graphs/service": _verbs(graphs.RDF4J, "graph default"),
     "/repositories/{id}/rdf-graphs/{graph:path}": _verbs(graphs.RDF4J, ""),
-    "/repositories/{id}/namespaces": {"GET": (READ, namespaces.listed, "Accept"), "DELETE": (WRITE, namespaces.clear)},
+    "/repositories/{id}/namespaces": {
+        "GET": (READ, repositories.listed_namespaces, "Accept"),
+        "DELETE": (WRITE, repositories.clear),
+    },
     "/repositories/{id}/namespaces/{prefix:path}": {
-        "GET": (READ, namespaces.get),
-        "PUT": (WRITE, namespaces.put),
-        "DELETE": (WRITE, namespaces.delete),
+        "GET": (READ, repositories.get_namespace),
+        "PUT": (WRITE, repositories.put_namespace),
+        "DELETE": (WRITE, repositories.delete_namespace),
     },
     "/repositories/{id}/transactions": {"POST": (WRITE, rdf4j_transactions.begin, "isolation-level transaction-setting__*")},
     "/repositories/{id}/transactions/{tx}": {
@@ -114,9 +117,9 @@ PATHS: dict[str, Ways] = {
     "/repositories": {"GET": (READ, repositories.listed, "Accept")},
     "/protocol": {"GET": (READ, repositories.protocol)},
     "/tx/batch": {"POST": (WRITE, transactions.post_batch)},
-    "/tx": {"POST": (WRITE, transactions.post), "GET": (READ, open_transactions.listed)},
+    "/tx": {"POST": (WRITE, transactions.post), "GET": (READ, stepping.listed)},
     "/tx/{id}": {"GET": (READ, transactions.get)},
-    "/tx/{id}/{action}": {"POST": (WRITE, open_transactions.post, "first queue count wait-s by-hand one-phase")},
+    "/tx/{id}/{action}": {"POST": (WRITE, stepping.post, "first queue count wait-s by-hand one-phase")},
     "/together": {"POST": (READ, transactions.post_together)},
     "/queues/{name}/accept": {"POST": (WRITE, queues.accept, "count wait-s")},
     "/queues/{name}/{id}": {"GET": (READ, queues.message, "piece")},
@@ -144,7 +147,7 @@ PATHS: dict[str, Ways] = {
         "PUT": (ADMIN, Command("peer-add", {}, begins="/cluster/peers")),
         "DELETE": (ADMIN, Command("peer-remove", flags=("force",), begins="/cluster/peers"), "force"),
     },
-    "/cluster/staged": {"GET": (READ, open_transactions.staged)},
+    "/cluster/staged": {"GET": (READ, stepping.staged)},
     "/cluster/settings": {"GET": (ADMIN, Command("settings"))},
     "/cluster/settings/{name}": {
         "GET": (ADMIN, commands.get_setting),

@@ -30,8 +30,7 @@ from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.settings import NodeSettings
 from brokerha.nodes.worker.guarding import machine_memory_bytes
 from brokerha.nodes.worker.node import WorkerNode
-from brokerha.nodes.worker.scrubbing import Scrubbing, ScrubLimits
-from brokerha.nodes.worker.tasks import WorkerTasks, backup_kind, scrub_kind
+from brokerha.nodes.worker.tasks import Scrubbing, ScrubLimits, WorkerTasks, backup_kind, scrub_kind
 from brokerha.ports.journal import Journal
 from brokerha.ports.transport import Transport
 from brokerha.replication.role.config import RoleConfig, place_of

@@ -22,8 +22,7 @@ from brokerha.model.ready import (
     OpenLoad,
 )
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
-from brokerha.nodes.master.journal_copying import carry_out_journal
-from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner
+from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner, carry_out_journal
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.simulator.clients.operators import command
 from brokerha.simulator.clocks import SimClock

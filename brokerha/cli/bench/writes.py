@@ -242,8 +242,7 @@ def _cluster(broker: str, masters: int) -> Iterator[tuple[Wire, Callable[[], Cou
             yield wire, lambda: counted({node: site.metrics(node) for node in site.urls})
         return
     from brokerha.embedded import EmbeddedCluster, FrontWire
-    from brokerha.nodes.config.cluster import ClusterConfig
-    from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+    from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 
     numbers = range(1, masters + 1)
     with tempfile.TemporaryDirectory(prefix="brokerha-bench-") as folder:

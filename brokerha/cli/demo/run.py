@@ -33,8 +33,7 @@ from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
 from brokerha.model.errors import BrokerhaError, InvalidRequest, TimedOut
 from brokerha.model.operations import Operation
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from brokerha.ports.front import Front
 from brokerha.stores.rdf.change import check_nquads
 from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses

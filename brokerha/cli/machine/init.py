@@ -223,8 +223,7 @@ def certificates(
 
 
 def _definitions(cluster: ClusterConfig, apps: list[str] | None, deploy: Path, folder: Path) -> Plan:
-    from brokerha.deploying.accounts import parse_apps
-    from brokerha.deploying.broker import definitions_plan
+    from brokerha.deploying.broker import definitions_plan, parse_apps
 
     return definitions_plan(cluster, parse_apps(apps or (), cluster), os.environ, deploy, folder.absolute())
 

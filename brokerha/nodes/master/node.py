@@ -47,12 +47,11 @@ from brokerha.nodes.loop import NodeLoop, complete, parting_ms
 from brokerha.nodes.master.orders import Orders, Tickets
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.master.settings import MasterSettings, SettingsHost
+from brokerha.nodes.observing.hearing import Staleness, with_age
 from brokerha.nodes.observing.master_view import MasterView
-from brokerha.nodes.observing.staleness import Staleness, with_age
 from brokerha.nodes.observing.status import StatusGathering, heard_of, summary
 from brokerha.nodes.observing.watching import FailureLog, Watching
-from brokerha.nodes.reads.reading import Reads
-from brokerha.nodes.reads.routing import RoutingLimits
+from brokerha.nodes.reads.routing import Reads, RoutingLimits
 from brokerha.nodes.reads.worker_order import WorkerFacts
 from brokerha.nodes.settings import NodeSettings
 from brokerha.ports.clock import Clock

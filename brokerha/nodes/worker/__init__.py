@@ -3,7 +3,6 @@
     node.py           a worker: core, store, transport, reads
     runner.py         turn() of a worker
     copying.py        the core's decisions about the copy as a whole: snapshots, chunks, loads; the thread for it
-    tasks.py          long work that the master gives this worker
-    scrubbing.py      the background scrub of all data
+    tasks.py          long work that the master gives this worker; the background scrub of all data
     guarding.py       guards against growing memory, and reads and writes that never end; their limits in the cluster file
 """

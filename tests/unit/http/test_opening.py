@@ -18,8 +18,7 @@ from brokerha.http.door.server import HttpServer
 from brokerha.http.guard.users import UsersFile, parse_users
 from brokerha.http.replaced import LOOK_EVERY_S
 from brokerha.model.errors import BrokerhaError, ConfigurationError, Unreachable
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from tests.support.free_ports import free_ports
 from tests.support.tls_door import make_certificate
 from tests.unit.http.fake_front import FakeFront
