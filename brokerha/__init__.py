@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from brokerha.client.loading import Loaded
     from brokerha.client.outcomes import Written
     from brokerha.client.pipeline import Pipeline
-    from brokerha.client.reads import QueueMessage
-    from brokerha.client.results import BlankNode, Iri, Literal, Solutions, Triples
+    from brokerha.client.reads import BlankNode, Iri, Literal, QueueMessage, Solutions, Triples
     from brokerha.client.transactions import Committed, Transaction
     from brokerha.model.ids import Xid
     from brokerha.ports.wire import Wire
@@ -74,8 +73,7 @@ _HOMES = {
     "brokerha.client.loading": ("Loaded",),
     "brokerha.client.outcomes": ("Written",),
     "brokerha.client.pipeline": ("Pipeline",),
-    "brokerha.client.reads": ("QueueMessage",),
-    "brokerha.client.results": ("BlankNode", "Iri", "Literal", "Solutions", "Triples"),
+    "brokerha.client.reads": ("BlankNode", "Iri", "Literal", "QueueMessage", "Solutions", "Triples"),
     "brokerha.client.transactions": ("Committed", "Transaction"),
     "brokerha.model.ids": ("Xid",),
 }

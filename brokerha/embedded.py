@@ -24,7 +24,7 @@ from typing import Any, Self
 import structlog
 
 from brokerha.client import Client
-from brokerha.http.opening import open_door
+from brokerha.http.app import open_door
 from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, NotReady, error_named
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.requests import REFUSED, UNKNOWN, WAIT, Reply

@@ -34,10 +34,10 @@ app = Group(
 
 COMMANDS: dict[str, str] = {
     "demo": "brokerha.cli.demo.command:demo",
-    "up": "brokerha.cli.machine.up:up",
+    "up": "brokerha.cli.machine.node:up",
     "status": "brokerha.cli.cluster.status:status",
     "doctor": "brokerha.cli.machine.doctor:doctor",
-    "support-bundle": "brokerha.cli.machine.support_bundle:support_bundle",
+    "support-bundle": "brokerha.cli.machine.doctor:support_bundle",
     "update": "brokerha.cli.data.read_write:update",
     "query": "brokerha.cli.data.read_write:query",
     "load": "brokerha.cli.data.load:load",
@@ -48,7 +48,7 @@ COMMANDS: dict[str, str] = {
     "consume": "brokerha.cli.data.queues:consume",
     "wait": "brokerha.cli.cluster.agreement:wait",
     "verify": "brokerha.cli.cluster.agreement:verify",
-    "promote": "brokerha.cli.cluster.promote:promote",
+    "promote": "brokerha.cli.cluster.peer:promote",
     "split-recovery": "brokerha.cli.cluster.splits:split_recovery",
     "restore": "brokerha.cli.backup.restore:restore",
     "replay": "brokerha.cli.backup.replay:replay",
@@ -73,10 +73,10 @@ COMMANDS: dict[str, str] = {
     "pipeline archive": "brokerha.cli.pipeline.archive:archive",
     "pipeline archive-info": "brokerha.cli.pipeline.archive:archive_info",
     "pipeline audit": "brokerha.cli.pipeline.audit:audit",
-    "pipeline export": "brokerha.cli.pipeline.export:export",
+    "pipeline export": "brokerha.cli.pipeline.rebuild:export",
     "pipeline load": "brokerha.cli.pipeline.load:load",
     "pipeline rebuild": "brokerha.cli.pipeline.rebuild:rebuild",
-    "pipeline report": "brokerha.cli.pipeline.report:report",
+    "pipeline report": "brokerha.cli.pipeline.audit:report",
 }
 """Where each command is: a module, and its function or group in it. The help lists them in this order."""
 DEFAULTS: dict[str, dict[str, Any]] = {"status": {"timeout_s": 5.0}, "pipeline audit": {"timeout_s": 60.0}}

@@ -1,7 +1,7 @@
 """The client API that programs import: one `Client` for every wire.
 
     client.py       Client: update, load, put, delete, status, tpc_begin to tpc_recover (PEP 249); Session: sees its own writes
-    reads.py        query, get, range, size, queue: for a client, and inside a transaction
+    reads.py        query, get, range, size, queue: for a client, and inside a transaction; query results as Python values
     transactions.py Transaction: several stores at once, step by step, at one master
     calls.py        the common path of every call: its timeout, transaction id and wire; writes, transactions, queues
     arguments.py    check of argument types, by the annotations of public methods
@@ -9,7 +9,6 @@
     large.py        LargeTransaction: far more than fits into one message, in parts
     exporting.py    all keys of a range at one moment
     loading.py      RDF of any length as transactions of bounded size; lines of N-Triples and N-Quads
-    results.py      query results as Python values
     outcomes.py     meaning of a reply: written, or which error
     http_wire.py    Wire over HTTP: reads and questions
     http_lane.py    writes over HTTP: ordered batches, sent again until they are answered or time out

@@ -3,8 +3,7 @@
     cluster file ──> machine.py      the nodes of this machine, with command, environment and timeouts of each
                         ├─ supervisors.py   for supervisord a configuration and programs; for systemd units and a target
                         └─ compose.py       container services, with the configuration of RabbitMQ
-                     accounts.py     users of the broker with their passwords and rights
-                        └─ broker.py        definitions.json
+                     broker.py       users of the broker with their passwords and rights; definitions.json
     certificates.py  the cluster's own certificate authority, and certificates for its doors
     templates/       fixed text of the files, with $names
     files.py         fills a template, compares with existing files, and writes without overwriting

@@ -19,14 +19,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from brokerha.deploying.accounts import Broker, brokers_of
-from brokerha.deploying.broker import definitions_files
+from brokerha.deploying.broker import Broker, brokers_of, definitions_files
 from brokerha.deploying.files import File, Plan, filled
 from brokerha.deploying.machine import KILL_AFTER_S, broker_variables, url_file
 from brokerha.model import VERSION
 from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.environment import variable
+from brokerha.nodes.config.file import variable
 
 BROKER_IMAGE: Final = "rabbitmq:4.2.2-management"
 COMPOSE: Final = Path("compose.yaml")

@@ -18,7 +18,7 @@ from typing import Final
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
 from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.environment import FILE_SUFFIX, variable
+from brokerha.nodes.config.file import FILE_SUFFIX, variable
 from brokerha.nodes.config.settings import nearest
 from brokerha.nodes.serving import STOP_S
 

@@ -22,7 +22,7 @@ from brokerha.doctor.machine_facts import own_addresses
 from brokerha.model.ids import NodeId
 from brokerha.model.outside.hosts import is_loopback
 from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.environment import variable
+from brokerha.nodes.config.file import variable
 from brokerha.transports.rabbitmq.addresses import Address, parse_addresses
 from brokerha.transports.rights import WORKER_ROLE, rights_of, topic_rights_of, user_of
 from brokerha.transports.tools import probing

@@ -13,7 +13,7 @@ import httpx2
 from brokerha.client.http_connections import identity_headers, trusted
 from brokerha.doctor.facts import ClockFact, PortFact, SettingsFact
 from brokerha.doctor.machine_facts import is_here, listens
-from brokerha.http.opening import way_of
+from brokerha.http.app import way_of
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
 from brokerha.model.outside.hosts import is_loopback

@@ -26,7 +26,7 @@ from brokerha.doctor.facts import DataFact, DeploymentFact, FileFact, LimitsFact
 from brokerha.model.ids import NodeId
 from brokerha.model.outside.hosts import is_loopback
 from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.environment import FILE_SUFFIX
+from brokerha.nodes.config.file import FILE_SUFFIX
 
 FSYNCS: Final = 20
 FSYNC_BYTES: Final = 4096

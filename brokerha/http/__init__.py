@@ -6,8 +6,7 @@
     data/         keys, queues and transactions over HTTP
     operating/    questions and commands of operators, probes and metrics
 
-    app.py        create_app: the handler of each path
-    opening.py    the door of a node from the cluster file: address, TLS, users
+    app.py        create_app: the handler of each path; the door of a node from the cluster file: address, TLS, users
     replaced.py   objects made from files, and made again when the files were replaced: users, and the certificate
     page.py       the status page; its files are in page_files
     page_files/   the files of the status page, as they are sent

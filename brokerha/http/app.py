@@ -9,20 +9,29 @@ Routing uses the raw path, so that percent-encoding is decoded once and afterwar
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+from typing import NamedTuple
+
 from starlette.routing import Route, Router
 
 from brokerha.http import page
-from brokerha.http.data import control, keys, open_transactions, queues, transactions
+from brokerha.http.data import keys, queues, stepping, transactions
 from brokerha.http.door.door import Door, HttpLimits
-from brokerha.http.door.endpoint import Endpoint, Ways, not_found
-from brokerha.http.door.outside import Outside
-from brokerha.http.guard.guard import OPEN, Guard
-from brokerha.http.guard.users import ADMIN, READ, WRITE
-from brokerha.http.operating import cluster, commands, probes
+from brokerha.http.door.endpoint import Endpoint, Outside, Ways, not_found, parse_prefix
+from brokerha.http.door.server import HttpServer
+from brokerha.http.guard.guard import OPEN, Guard, parse_origins
+from brokerha.http.guard.users import ADMIN, READ, WRITE, UsersFile
+from brokerha.http.operating import cluster, commands
 from brokerha.http.operating.commands import Command
-from brokerha.http.rdf import graphs, namespaces, rdf4j_transactions, repositories, sparql, statements
+from brokerha.http.rdf import graphs, rdf4j_transactions, repositories, sparql, statements
 from brokerha.http.rdf import transaction_documents as rdf_transactions
+from brokerha.http.replaced import Certificate
 from brokerha.local_reads.asking import LocalReads
+from brokerha.model.errors import ConfigurationError
+from brokerha.model.outside.hosts import is_loopback
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.rules import http_address
 from brokerha.ports.front import Front
 
 _SPARQL = (
@@ -85,11 +94,14 @@ PATHS: dict[str, Ways] = {
     "/repositories/{id}/rdf-graphs": {"GET": (READ, repositories.contexts, "Accept")},
     "/repositories/{id}/rdf-graphs/service": _verbs(graphs.RDF4J, "graph default"),
     "/repositories/{id}/rdf-graphs/{graph:path}": _verbs(graphs.RDF4J, ""),
-    "/repositories/{id}/namespaces": {"GET": (READ, namespaces.listed, "Accept"), "DELETE": (WRITE, namespaces.clear)},
+    "/repositories/{id}/namespaces": {
+        "GET": (READ, repositories.listed_namespaces, "Accept"),
+        "DELETE": (WRITE, repositories.clear),
+    },
     "/repositories/{id}/namespaces/{prefix:path}": {
-        "GET": (READ, namespaces.get),
-        "PUT": (WRITE, namespaces.put),
-        "DELETE": (WRITE, namespaces.delete),
+        "GET": (READ, repositories.get_namespace),
+        "PUT": (WRITE, repositories.put_namespace),
+        "DELETE": (WRITE, repositories.delete_namespace),
     },
     "/repositories/{id}/transactions": {"POST": (WRITE, rdf4j_transactions.begin, "isolation-level transaction-setting__*")},
     "/repositories/{id}/transactions/{tx}": {
@@ -105,9 +117,9 @@ PATHS: dict[str, Ways] = {
     "/repositories": {"GET": (READ, repositories.listed, "Accept")},
     "/protocol": {"GET": (READ, repositories.protocol)},
     "/tx/batch": {"POST": (WRITE, transactions.post_batch)},
-    "/tx": {"POST": (WRITE, transactions.post), "GET": (READ, open_transactions.listed)},
+    "/tx": {"POST": (WRITE, transactions.post), "GET": (READ, stepping.listed)},
     "/tx/{id}": {"GET": (READ, transactions.get)},
-    "/tx/{id}/{action}": {"POST": (WRITE, open_transactions.post, "first queue count wait-s by-hand one-phase")},
+    "/tx/{id}/{action}": {"POST": (WRITE, stepping.post, "first queue count wait-s by-hand one-phase")},
     "/together": {"POST": (READ, transactions.post_together)},
     "/queues/{name}/accept": {"POST": (WRITE, queues.accept, "count wait-s")},
     "/queues/{name}/{id}": {"GET": (READ, queues.message, "piece")},
@@ -119,8 +131,8 @@ PATHS: dict[str, Ways] = {
     "/cluster/digests": {"GET": (READ, cluster.digests, "bits")},
     "/cluster/digests/items": {"POST": (READ, cluster.digest_items)},
     "/cluster/wait": {"GET": (READ, cluster.wait, "lsn workers timeout-s")},
-    "/cluster/control/{name}": {"PUT": (ADMIN, control.put), "DELETE": (ADMIN, control.delete)},
-    "/cluster/control": {"GET": (READ, control.get)},
+    "/cluster/control/{name}": {"PUT": (ADMIN, keys.put_check), "DELETE": (ADMIN, keys.delete_check)},
+    "/cluster/control": {"GET": (READ, keys.get_checks)},
     "/cluster/workers": {"GET": (READ, Command("workers"))},
     "/cluster/workers/{worker}": {
         "PUT": (ADMIN, Command("worker-add", {"readable": bool})),
@@ -135,7 +147,7 @@ PATHS: dict[str, Ways] = {
         "PUT": (ADMIN, Command("peer-add", {}, begins="/cluster/peers")),
         "DELETE": (ADMIN, Command("peer-remove", flags=("force",), begins="/cluster/peers"), "force"),
     },
-    "/cluster/staged": {"GET": (READ, open_transactions.staged)},
+    "/cluster/staged": {"GET": (READ, stepping.staged)},
     "/cluster/settings": {"GET": (ADMIN, Command("settings"))},
     "/cluster/settings/{name}": {
         "GET": (ADMIN, commands.get_setting),
@@ -151,10 +163,10 @@ PATHS: dict[str, Ways] = {
     "/cluster/tasks": {"GET": (READ, Command("tasks"))},
     "/cluster/tasks/{request}": {"GET": (READ, Command("task"))},
     # A probe with unknown parameters must not fail on a healthy node.
-    "/livez": {"GET": (OPEN, probes.livez, "*")},
-    "/readyz": {"GET": (OPEN, probes.readyz, "max-lag-s max-lag sync timeout *")},
-    "/writable": {"GET": (OPEN, probes.writable, "*")},
-    "/metrics": {"GET": (READ, probes.metrics)},
+    "/livez": {"GET": (OPEN, cluster.livez, "*")},
+    "/readyz": {"GET": (OPEN, cluster.readyz, "max-lag-s max-lag sync timeout *")},
+    "/writable": {"GET": (OPEN, cluster.writable, "*")},
+    "/metrics": {"GET": (READ, cluster.metrics)},
     "/page/live": {"GET": (READ, page.live)},
     "/page/rates": {"GET": (READ, page.rates, "after")},
     "/page/{name}": {"GET": (READ, page.file)},
@@ -175,3 +187,69 @@ def create_app(
     routes = [Route(path, Endpoint(door, path, methods, guard)) for path, methods in PATHS.items()]
     # Only the router: `Endpoint` catches errors, as Starlette's application would.
     return Outside(Router(routes, redirect_slashes=False, default=not_found), door, prefix, origins)
+
+
+# ---- The HTTP door of one node from the cluster file: address, TLS, users.
+#
+# A door that other machines can reach must have TLS and users, or the file says that something else protects it (``http-plain``).
+# Anything else is refused at the start.
+
+
+class Way(NamedTuple):
+    """Settings of a node's HTTP door."""
+
+    host: str
+    port: int
+    guard: Guard | None
+    origins: frozenset[str]
+    prefix: str
+    tls: Certificate | None
+
+
+def way_of(config: ClusterConfig, node_id: str) -> Way | None:
+    """Return the settings of a node's door; None for a node without an address. Raises ConfigurationError."""
+    address = config.node(node_id).http
+    if not address:
+        return None
+    host, port = http_address(address)
+    certificate, key = (_file(config, text, node_id) for text in (config.http_certificate, config.http_key))
+    if (certificate is None) != (key is None):
+        raise ConfigurationError(f"{config.path}: http-certificate and http-key belong together: write both, or none")
+    if not is_loopback(host) and not config.http_plain:
+        where = f'{config.path}: http = "{address}" of {node_id} can be reached from other machines'
+        if certificate is None:
+            raise ConfigurationError(
+                f"{where}, and has no TLS: write http-certificate and http-key (brokerha init certificates makes them), or http-plain = true if a proxy or a private network keeps others out"
+            )
+        if not config.http_users:
+            raise ConfigurationError(
+                f"{where}, and everybody there could do everything: write http-users, or http-plain = true if something else keeps others out"
+            )
+    users = _file(config, config.http_users, node_id)
+    guard = Guard(UsersFile(users), time.time) if users is not None else None
+    try:
+        origins = parse_origins(config.http_origins)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{config.path}: http-origins has {error}: write the scheme and the host as a browser shows them, as https://brokerha.example.org"
+        ) from None
+    try:
+        prefix = parse_prefix(config.http_prefix, PATHS)
+    except ValueError as error:
+        raise ConfigurationError(f'{config.path}: http-prefix = "{config.http_prefix}": {error}') from None
+    tls = None if certificate is None or key is None else Certificate(certificate, key)
+    return Way(host, port, guard, origins, prefix, tls)
+
+
+def open_door(config: ClusterConfig, node_id: str, front: Front) -> HttpServer | None:
+    """Return the server of a node, not started; None for a node without an address. Raises ConfigurationError."""
+    way = way_of(config, node_id)
+    if way is None:
+        return None
+    local_reads = None if config.is_embedded or config.node(node_id).role == "worker" else LocalReads(config.name, config.data)
+    app = create_app(front, guard=way.guard, origins=way.origins, prefix=way.prefix, local_reads=local_reads)
+    return HttpServer(app, way.host, way.port, way.tls)
+
+
+def _file(config: ClusterConfig, text: str, node_id: str) -> Path | None:
+    return config.path.parent / text.replace("{id}", node_id) if text else None

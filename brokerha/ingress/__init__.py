@@ -1,8 +1,7 @@
 """The ingress: checks of foreign input, before a parser of C or Rust, a recursion or the loop's thread sees it.
 
-    limits.py          every limit of the ingress, with its reason: depth, length, amount
+    limits.py          every limit of the ingress, with its reason: depth, length, amount; the nesting depth of brackets, by an iterative scan
     content_codings.py compressed bodies: decoded piece by piece, within the limit of their decoded size
-    nesting.py         the nesting depth of brackets, by an iterative scan
     insert_data.py     a long INSERT DATA, cut into documents of whole statements while it comes
     rdf_bodies.py      RDF in any syntax -> N-Quads; terms and graphs of URLs
     parsers.py         Parsers: a few warm processes that can die of a body, without harm to the node

@@ -18,8 +18,11 @@ from xml.parsers import expat
 
 from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad, RdfFormat, Triple, parse, serialize
 
-from brokerha.ingress.limits import DEPTH_LIMIT, ENTITIES_LIMIT, ENTITY_LIMIT_CHARS, EXPANDED_LIMIT_BYTES
-from brokerha.ingress.nesting import (
+from brokerha.ingress.limits import (
+    DEPTH_LIMIT,
+    ENTITIES_LIMIT,
+    ENTITY_LIMIT_CHARS,
+    EXPANDED_LIMIT_BYTES,
     Nesting,
     is_plain_data,
     is_plain_request,

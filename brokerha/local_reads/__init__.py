@@ -1,8 +1,7 @@
 """Reads of a master's door that go directly to the workers of the same machine, without the broker or a node's loop.
 
 frames.py    the frames of the socket, and its place
-asking.py    the door's side: one connection to each near worker, in the door's event loop
-asking_thread.py   the same for reads over AMQP, in its own thread
+asking.py    the door's side: one connection to each near worker, in the door's event loop; for reads over AMQP in its own thread
 answering.py the worker's side: a thread that takes reads and sends answers
 
     door --- asking ===== unix socket in the worker's folder ===== answering --- worker's front

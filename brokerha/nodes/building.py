@@ -11,8 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from brokerha.ingress.suspects import Suspects
-from brokerha.local_reads.asking import LocalReads
-from brokerha.local_reads.asking_thread import AskingThread
+from brokerha.local_reads.asking import AskingThread, LocalReads
 from brokerha.log.copies import LogCopy
 from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
@@ -22,7 +21,7 @@ from brokerha.model.ids import Instant, NodeId
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.loop import NodeLoop
 from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
-from brokerha.nodes.master.change_log import ChangeLog
+from brokerha.nodes.master.journal_lines import ChangeLog
 from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.master.orders import Orders
 from brokerha.nodes.master.process_node import ProcessNode
@@ -31,8 +30,7 @@ from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.settings import NodeSettings
 from brokerha.nodes.worker.guarding import machine_memory_bytes
 from brokerha.nodes.worker.node import WorkerNode
-from brokerha.nodes.worker.scrubbing import Scrubbing, ScrubLimits
-from brokerha.nodes.worker.tasks import WorkerTasks, backup_kind, scrub_kind
+from brokerha.nodes.worker.tasks import Scrubbing, ScrubLimits, WorkerTasks, backup_kind, scrub_kind
 from brokerha.ports.journal import Journal
 from brokerha.ports.transport import Transport
 from brokerha.replication.role.config import RoleConfig, place_of

@@ -24,8 +24,7 @@ from brokerha.log.log import Log
 from brokerha.model.errors import StoreError
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.operations import REJECTED
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import NodeEntry
+from brokerha.nodes.config.cluster import ClusterConfig, NodeEntry
 from brokerha.ports.copies import Snapshot
 from brokerha.stores.backup.directory import BackupDirectory, Progress, no_progress
 from brokerha.stores.backup.manifest import Manifest

@@ -17,8 +17,7 @@ from brokerha.model.errors import NotReady
 from brokerha.model.ids import NodeId
 from brokerha.model.ready import CopyAnswer, CopyDecision, LoadOpened, OpenLoad
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
-from brokerha.nodes.master.journal_copying import carry_out_journal
-from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner
+from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner, carry_out_journal
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.simulator.clients.operators import command
 from brokerha.simulator.clocks import SimClock

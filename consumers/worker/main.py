@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokerha.http.opening import open_door
+from brokerha.http.app import open_door
 from brokerha.nodes.building import open_worker
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.serving import serve

@@ -19,8 +19,7 @@ import pytest
 from brokerha.http import HttpServer, create_app
 from brokerha.http.rdf.repositories import settings_of
 from brokerha.nodes.building import open_master, open_worker
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from brokerha.nodes.master.node import MasterNode
 from tests.docs.pages import output_of, the_block
 from tests.support.free_ports import free_ports

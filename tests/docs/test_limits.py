@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from brokerha.http.data.key_forms import OPERATIONS_ITEMS_LIMIT
+from brokerha.http.data.keys import OPERATIONS_ITEMS_LIMIT
 from brokerha.http.door.door import HttpLimits
 from brokerha.http.door.server import HeadLimits
 from brokerha.ingress import limits as ingress

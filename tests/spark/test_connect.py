@@ -16,8 +16,7 @@ import pytest
 from brokerha.cli.pipeline.command import JOBS
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from brokerha.pipeline.table import LogTable
 from tests.support.spark_servers import LOOPBACK, SOON_S, connect_server
 

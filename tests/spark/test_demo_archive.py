@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from brokerha.cli.demo import archive as demo_archive
+from brokerha.cli.demo import run as demo_archive
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import StoreError
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 
 KEYS = ("a", "b", "c")
 

@@ -12,8 +12,7 @@ import pytest
 from brokerha.cli.pipeline.command import JOBS
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from tests.support.commands_on_spark import answer, lent
 
 STATEMENTS = 40

@@ -17,8 +17,7 @@ from brokerha.client import Client
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
 from brokerha.model.errors import InvalidRequest, Unreachable
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from brokerha.pipeline.loading import LoadOptions, LoadReport
 from brokerha.spark.load import load
 from tests.support.free_ports import free_ports

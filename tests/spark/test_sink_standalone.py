@@ -15,8 +15,7 @@ import pytest
 import brokerha
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from tests.support.spark_servers import LOOPBACK, ON_CLUSTER, SOON_S, cluster, executors
 
 pytestmark = [pytest.mark.slow, pytest.mark.campaign]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import brokerha
 from brokerha import aio, errors
-from brokerha.client import calls, exporting, loading, outcomes, pipeline, reads, results, transactions
+from brokerha.client import calls, exporting, loading, outcomes, pipeline, reads, transactions
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model import ids
 
@@ -100,11 +100,11 @@ PARTS = (
         types=(
             outcomes.Written,
             transactions.Committed,
-            results.Solutions,
-            results.Triples,
-            results.Iri,
-            results.BlankNode,
-            results.Literal,
+            reads.Solutions,
+            reads.Triples,
+            reads.Iri,
+            reads.BlankNode,
+            reads.Literal,
             reads.QueueMessage,
             calls.Consumed,
             exporting.Export,

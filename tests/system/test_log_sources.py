@@ -13,7 +13,7 @@ import pytest
 
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import NotFound
-from brokerha.nodes.master import change_log
+from brokerha.nodes.master import journal_lines
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.stores.backup.lines import LinesMissing
@@ -28,8 +28,8 @@ WRITES = 60
 @pytest.fixture
 def cluster(vhost_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedCluster]:
     # Many small messages, and transactions that need several.
-    monkeypatch.setattr(change_log, "BATCH_LSNS", 4)
-    monkeypatch.setattr(change_log, "PART_BYTES", 2_000)
+    monkeypatch.setattr(journal_lines, "BATCH_LSNS", 4)
+    monkeypatch.setattr(journal_lines, "PART_BYTES", 2_000)
     with EmbeddedCluster(config_of("follow", vhost_url, tmp_path / "first", {"m1": "w1"})) as earlier:
         write(earlier, 5)
     with EmbeddedCluster(config_of("follow", vhost_url, tmp_path / "second", {"m1": "w1"})) as running:

@@ -22,8 +22,7 @@ from brokerha.client import Client
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
 from brokerha.model.errors import InvalidRequest
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import BackupEntry
+from brokerha.nodes.config.cluster import BackupEntry, ClusterConfig
 from tests.support.configs import config_of
 from tests.support.waiting import until
 

@@ -24,7 +24,7 @@ import pytest
 import brokerha
 from brokerha import errors
 from brokerha.client import Session
-from brokerha.client.results import Literal, Solutions
+from brokerha.client.reads import Literal, Solutions
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http.operating.families import numbers_of
 from tests.support.configs import config_of

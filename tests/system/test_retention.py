@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.cli.bench.load import Load, put
+from brokerha.cli.bench.site import Load, put
 from brokerha.embedded import EmbeddedCluster, FrontWire
 from tests.support.configs import config_of
 

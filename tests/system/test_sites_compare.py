@@ -14,7 +14,7 @@ from typing import Any
 
 import pyoxigraph
 
-from brokerha.client.results import Solutions
+from brokerha.client.reads import Solutions
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model import states
 from tests.support.configs import config_of

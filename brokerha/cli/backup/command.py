@@ -10,8 +10,7 @@ import typer
 from brokerha.cli.backup.places import BackupsOption, backup_folder, backup_named, size_text
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster, Row, until_reached
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.options import ConfigOption
+from brokerha.cli.common.command import Answer, ConfigOption, Group
 from brokerha.cli.common.output import columns
 from brokerha.cli.common.terminal import MEGABYTE, progress
 from brokerha.model.errors import NotReady, StoreError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerha.cli.common.cluster import cluster_file
-from brokerha.cli.common.options import DEFAULT_CONFIG, Options
+from brokerha.cli.common.command import DEFAULT_CONFIG, Options
 from brokerha.cli.common.terminal import MEGABYTE, progress
 
 if TYPE_CHECKING:

@@ -2,10 +2,8 @@
 
     command.py          choice of the measurement, and its requirements
     options.py          options of the command line
-    site.py             a cluster of real processes, each with its own door
-    load.py             a constant number of concurrent writes, and when each of them ended
-    writes.py           writes per second, latency, and the cost of a write for the nodes
-    core.py             does the cost of a write grow with the log?
+    site.py             a cluster of real processes, each with its own door; a constant number of concurrent writes
+    writes.py           writes per second, latency, and the cost of a write for the nodes, also as the log grows
     healing.py          speed of healing a worker while its site goes on writing: by a copy, and by replaying the log
     backups.py          cost of backups and transactions, and pauses of writes when a process is lost
     pipeline.py         speed of the pipeline's read, archive, audit and rebuild

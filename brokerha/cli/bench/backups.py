@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from brokerha.cli.bench.load import VALUE, Load, measure, put, share_ms
 from brokerha.cli.bench.options import BenchOptions
-from brokerha.cli.bench.site import Site, running
+from brokerha.cli.bench.site import VALUE, Load, Site, measure, put, running, share_ms
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Answer
 from brokerha.cli.common.output import columns

@@ -17,9 +17,8 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from brokerha.cli.bench.load import KINDS, Load, Make, put
 from brokerha.cli.bench.options import BenchOptions
-from brokerha.cli.bench.site import Site, is_in_sync, running
+from brokerha.cli.bench.site import KINDS, Load, Make, Site, is_in_sync, put, running
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Answer
 from brokerha.cli.common.output import columns

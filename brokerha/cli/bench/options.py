@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from brokerha.cli.common.options import Options
+from brokerha.cli.common.command import Options
 
 
 def _checked(text: str) -> str:

@@ -21,8 +21,7 @@ import typer
 
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster, until_reached
-from brokerha.cli.common.command import Answer
-from brokerha.cli.common.options import FormatOption
+from brokerha.cli.common.command import Answer, FormatOption
 from brokerha.cli.common.output import Format, columns
 from brokerha.cli.common.terminal import progress
 from brokerha.model import states
@@ -273,8 +272,8 @@ def _remedy(verdict: Mapping[str, Any], *, is_deep: bool) -> str:
 
 # ---- verify --deep: every worker first checks all of its own data
 #
-# Each master starts a scrub at each of its workers; all run concurrently, at the rate of the setting ``scrub-items-per-s``, # while
-# reads and writes go on. A worker that is not in sync is named and not checked. The master of a damaged copy # replaces it, even if
+# Each master starts a scrub at each of its workers; all run concurrently, at the rate of the setting ``scrub-items-per-s``, while
+# reads and writes go on. A worker that is not in sync is named and not checked. The master of a damaged copy replaces it, even if
 # this command has ended.
 
 POLL_S = 0.5

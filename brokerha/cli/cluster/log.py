@@ -17,8 +17,7 @@ import typer
 
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import SURVEY_S, Cluster, Row, cluster_file
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.options import FormatOption
+from brokerha.cli.common.command import Answer, FormatOption, Group
 from brokerha.cli.common.output import Format, columns
 from brokerha.cli.common.terminal import progress
 from brokerha.model import log_lineages
@@ -286,7 +285,7 @@ def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 # ---- pins: lines that are kept for readers outside the cluster, such as an archive
 #
-# Each master holds its own log, so a pin is set at all of them, or at that of ``--master``. A master refuses when it does not #
+# Each master holds its own log, so a pin is set at all of them, or at that of ``--master``. A master refuses when it does not
 # hold the LSN any more or has too many pins; the others set the pin nevertheless.
 
 DEFAULT_FOR_S = 7 * 86_400

@@ -7,7 +7,7 @@ masters agree, and reports on standard error what it waits for. Repeating a comm
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,10 @@ from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.output import columns
 from brokerha.cli.common.terminal import PAUSE_S, Waiting, YesOption, confirm
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachable
+
+if TYPE_CHECKING:
+    from brokerha.client import Client
+
 
 COLUMNS = columns("node=MASTER", "standing", "heard", "epoch", "lsn", "lag", "journal")
 JOURNAL_SHOWN = 8
@@ -237,3 +241,34 @@ def _told(answer: Row, done: str, unchanged: str) -> Answer:
         return Answer(answer, text=unchanged)
     is_done = answer.get("state", "done") == "done"
     return Answer(answer, text=done if is_done else f"it has begun: {answer['stage']}; see brokerha peer list")
+
+
+# ---- ``brokerha promote NODE``: make one process of a master its primary, by hand.
+
+
+def promote(
+    cluster: Cluster,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The process: id of a master, or of one of its backups.")],
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Its own vote is enough. What only others hold is lost: use it when they do not come back."),
+    ] = False,
+) -> Answer:
+    """Make a process the primary of its master.
+
+    Without --force it needs the votes that every fail-over needs, so that nothing acknowledged is lost. It only begins: see status.
+    """
+    answer = _process(cluster, node).command("promote", {"node": node, "force": force})
+    return Answer(answer, text=f"{node} was told to become primary; brokerha status shows who is")
+
+
+def _process(cluster: Cluster, node: str) -> Client:
+    """Return a client of the process itself, or of another process of its master; with ``--url`` of that address."""
+    if (file := cluster.file) is not None:
+        if file.roles.get(node) not in {"master", "backup"}:
+            raise typer.BadParameter(f"{node!r} is no master and no backup of {file.path}")
+        urls = file.http_urls()
+        known = [urls[each] for each in (node, *file.processes_of(file.master_of(node))) if each in urls]
+        if known:
+            return cluster.connect(",".join(dict.fromkeys(known)))
+    return cluster.client

@@ -21,7 +21,7 @@ import typer
 
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.options import FormatOption
+from brokerha.cli.common.command import FormatOption
 from brokerha.cli.common.output import Format, columns
 from brokerha.model import states
 from brokerha.model.errors import NotReady, Unreachable

@@ -21,8 +21,7 @@ import typer
 
 from brokerha.cli.common import exits
 from brokerha.cli.common.cluster import cluster_file
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.options import ConfigFileOption, Options
+from brokerha.cli.common.command import Answer, ConfigFileOption, Group, Options
 from brokerha.cli.common.output import columns
 from brokerha.model.errors import ConfigurationError, NotFound
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from brokerha.cli.common import logs
-from brokerha.cli.common.options import (
+from brokerha.cli.common.command import (
     DEFAULT_CONFIG,
     DEFAULT_TIMEOUT_S,
     ConfigOption,

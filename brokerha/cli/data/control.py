@@ -13,9 +13,8 @@ from typing import Annotated
 import typer
 
 from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer, Group
+from brokerha.cli.common.command import Answer, Group, MinLsnOption, RepositoryOption
 from brokerha.cli.common.inputs import read_text
-from brokerha.cli.common.options import MinLsnOption, RepositoryOption
 from brokerha.cli.common.output import columns
 from brokerha.cli.data.read_write import placed
 from brokerha.model.control import ASK, KEY, SELECT

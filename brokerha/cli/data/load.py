@@ -17,9 +17,8 @@ import typer
 
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer
+from brokerha.cli.common.command import AckOption, Answer, KeyOption, RepositoryOption
 from brokerha.cli.common.inputs import STANDARD_INPUT, opened, plain_suffix, read_progress
-from brokerha.cli.common.options import AckOption, KeyOption, RepositoryOption
 from brokerha.model.errors import BrokerhaError
 
 if TYPE_CHECKING:

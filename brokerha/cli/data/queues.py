@@ -17,9 +17,8 @@ import typer
 
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer
+from brokerha.cli.common.command import AckOption, Answer, ApartOption, FormatOption, KeyOption
 from brokerha.cli.common.inputs import Begun, opened
-from brokerha.cli.common.options import AckOption, ApartOption, FormatOption, KeyOption
 from brokerha.cli.common.output import Format
 from brokerha.cli.data.read_write import placed, write_raw
 from brokerha.model.operations import BODY_LIMIT_BYTES

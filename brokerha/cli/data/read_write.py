@@ -17,9 +17,8 @@ import typer
 
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer
+from brokerha.cli.common.command import AckOption, Answer, ApartOption, FormatOption, KeyOption, MinLsnOption, RepositoryOption
 from brokerha.cli.common.inputs import as_text, first_bytes, read_bytes, read_progress, read_text
-from brokerha.cli.common.options import AckOption, ApartOption, FormatOption, KeyOption, MinLsnOption, RepositoryOption
 from brokerha.cli.common.output import Format
 from brokerha.model.operations import BODY_LIMIT_BYTES
 from brokerha.model.requests import WAIT
@@ -135,7 +134,7 @@ def get(
 
 
 def _several(found: Export) -> Answer:
-    from brokerha.http.data.key_forms import row_as_json
+    from brokerha.http.data.keys import row_as_json
 
     rows = list(found.rows)
     shown = [{"key": _escaped(key), "value": _escaped(value)} for key, value in rows]

@@ -13,8 +13,7 @@ from typing import Annotated
 import typer
 
 from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.options import MinLsnOption
+from brokerha.cli.common.command import Answer, Group, MinLsnOption
 from brokerha.cli.common.output import columns
 from brokerha.cli.data.read_write import placed
 

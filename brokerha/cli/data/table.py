@@ -17,8 +17,7 @@ import typer
 
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.options import MinLsnOption
+from brokerha.cli.common.command import Answer, Group, MinLsnOption
 from brokerha.cli.data.read_write import PrefixOption, RangeOption, SnapshotOption, TableArgument, exported
 
 app = Group("Key-value tables: list, export.")
@@ -66,6 +65,6 @@ def export(
 
 
 def _line(key: bytes, value: bytes) -> bytes:
-    from brokerha.http.data.key_forms import row_as_json
+    from brokerha.http.data.keys import row_as_json
 
     return json.dumps(row_as_json(key, value), ensure_ascii=False).encode() + b"\n"

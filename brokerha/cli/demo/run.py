@@ -7,7 +7,7 @@
 
 A stopped master delays agreement, because no other master can overtake its promises; writes wait and continue when it is back.
 Nothing acknowledged may be missing at the end: each copy is counted against the sent data. If the extra ``spark`` is installed, the
-log is archived, and the archive audits all copies (archive.py).
+log is archived, and the archive audits all copies.
 """
 
 from __future__ import annotations
@@ -20,23 +20,114 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from brokerha.cli.common import exits
-from brokerha.cli.demo import archive
+from brokerha.cli.common.output import counted
 from brokerha.embedded import EmbeddedCluster
+from brokerha.http import HttpServer, create_app
 from brokerha.model.errors import BrokerhaError, InvalidRequest, TimedOut
 from brokerha.model.operations import Operation
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
+from brokerha.ports.front import Front
 from brokerha.stores.rdf.change import check_nquads
 from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses
 
 if TYPE_CHECKING:
     from brokerha.client.outcomes import Written
+
+
+# ---- The end of ``brokerha demo`` if the extra ``spark`` is installed: Spark archives the log, and audits all copies with the archive.
+#
+#     doors of m1 and of all workers, on free ports ──> archive the log of m1 ──> audit: the content that the archive leads to,
+#     each worker's copy, each acknowledged transaction id
+#
+# These are the jobs behind ``brokerha pipeline archive`` and ``brokerha pipeline audit``, in one session of Spark on this machine.
+
+LOOPBACK = "127.0.0.1"
+MISSING = "not shown: an archive of the log and its audit; pip install 'brokerha[spark]' brings what they need"
+_STOP_S = 5.0
+
+
+def is_possible() -> bool:
+    """Tell whether the extra is installed."""
+    return all(find_spec(name) is not None for name in ("pyspark", "pyarrow", "deltalake"))
+
+
+def archive_and_audit(
+    cluster: EmbeddedCluster, folder: Path, acknowledged: Sequence[str], fingerprint: str, report: Callable[[str], None]
+) -> list[str]:
+    """Archive the log and audit every copy with it; return the problems.
+
+    ``fingerprint`` is that of the copies; the archive must lead to it.
+    """
+    try:
+        with _doors(cluster) as urls:
+            return _compared(urls, folder, acknowledged, fingerprint, report)
+    except BrokerhaError as error:
+        return [f"archive or audit failed: {error}"]
+
+
+@contextmanager
+def _doors(cluster: EmbeddedCluster) -> Iterator[dict[str, str]]:
+    """Open a door of one master and of each worker: node id -> URL."""
+    master = min(cluster.masters)
+    nodes: dict[str, Front] = {master: cluster.masters[master], **dict(sorted(cluster.workers.items()))}
+    with ExitStack() as stack:
+        urls = {}
+        for name, node in nodes.items():
+            server = HttpServer(create_app(node), LOOPBACK, 0)
+            server.start()
+            stack.callback(server.stop, _STOP_S)
+            urls[name] = server.url
+        yield urls
+
+
+def _compared(
+    urls: dict[str, str], folder: Path, acknowledged: Sequence[str], fingerprint: str, report: Callable[[str], None]
+) -> list[str]:
+    from brokerha.pipeline.sources import SourceSpec
+    from brokerha.spark import archive as archiving
+    from brokerha.spark import audit as auditing
+    from brokerha.spark.session import SparkOptions, session
+
+    (source_url, *_), workers = urls.values(), list(urls.items())[1:]
+    source, into, txids = SourceSpec(url=source_url), str(folder / "archive"), folder / "acknowledged"
+    txids.write_text("\n".join(acknowledged) + "\n", encoding="utf-8")
+    begun_s = time.monotonic()
+    with session("demo", SparkOptions(memory="1g")) as spark:
+        report(f"Spark {spark.version} started in {time.monotonic() - begun_s:.1f} s")
+        around = archiving.Around(lambda: nullcontext(spark))
+        archived = archiving.run(archiving.ArchiveOptions(into, source, has_pin=False), around)
+        report(
+            f"archived on Spark: LSN {archived.first_lsn:,} to {archived.last_lsn:,} as {counted(archived.rows, 'row')} of a Delta table, "
+            f"{archived.size_bytes / 1e6:.1f} MB, {archived.seconds:.1f} s"
+        )
+        wanted = auditing.AuditOptions(into, source=source, copies=tuple(workers), txids=txids)
+        audited = auditing.run(wanted, lambda: nullcontext(spark), _silent)
+    equal = sum(copy.result == "equal" for copy in audited.copies)
+    found = 0 if audited.txids is None else audited.txids.found
+    report(
+        f"audited on Spark: the archive leads to {audited.fingerprint or 'no content'} at LSN {audited.lsn:,}; {equal} of {len(workers)} workers hold "
+        f"that, {found:,} of {len(acknowledged):,} acknowledged transactions are in it once, {audited.seconds:.1f} s"
+    )
+    problems = [f"{each.node}: {each.result} {each.reason}".strip() for each in audited.copies if each.result != "equal"]
+    problems += [f"the archive: {each}" for each in audited.problems[:5]]
+    if audited.result != "equal" or equal != len(workers) or found != len(acknowledged):
+        problems.append(f"the audit says {audited.result}")
+    if audited.fingerprint != fingerprint:
+        problems.append(f"the archive leads to {audited.fingerprint}, and the copies are {fingerprint}")
+    return problems
+
+
+def _silent(_done: int, _total: int) -> None:
+    """Ignore the progress."""
+
 
 MASTERS = ("m1", "m2", "m3")
 WINDOW = 64
@@ -121,10 +212,10 @@ def run(input_file: Path | None, broker: str) -> int:
             )
             # Blank nodes and literals of a file can become equal in a store; only the built-in data are counted exactly.
             problems = tally.failures[:5] + _differences(copies, None if input_file else statements + 2 * len(MASTERS))
-            if archive.is_possible():
-                problems += archive.archive_and_audit(cluster, Path(folder), tally.acknowledged, copies[0].fingerprint, exits.say)
+            if is_possible():
+                problems += archive_and_audit(cluster, Path(folder), tally.acknowledged, copies[0].fingerprint, exits.say)
             else:
-                exits.say(archive.MISSING)
+                exits.say(MISSING)
     for problem in problems:
         exits.say(f"DIFFERENT: {problem}")
     exits.say("the copies do NOT agree" if problems else "all copies agree")

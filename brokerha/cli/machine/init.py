@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.options import DEFAULT_CONFIG, ClusterFileOption, Options
+from brokerha.cli.common.command import DEFAULT_CONFIG, Answer, ClusterFileOption, Group, Options
 from brokerha.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -224,8 +223,7 @@ def certificates(
 
 
 def _definitions(cluster: ClusterConfig, apps: list[str] | None, deploy: Path, folder: Path) -> Plan:
-    from brokerha.deploying.accounts import parse_apps
-    from brokerha.deploying.broker import definitions_plan
+    from brokerha.deploying.broker import definitions_plan, parse_apps
 
     return definitions_plan(cluster, parse_apps(apps or (), cluster), os.environ, deploy, folder.absolute())
 

@@ -14,8 +14,7 @@ import typer
 from brokerha.cli.backup.places import LogOptions, backup_named, size_text
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer
-from brokerha.cli.common.options import FormatOption
+from brokerha.cli.common.command import Answer, FormatOption
 from brokerha.cli.common.output import Format, counted
 from brokerha.cli.pipeline.command import Spark, job, needed, place_of, progress_of
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokerha.cli.common.command import Group
-from brokerha.cli.common.options import Options
+from brokerha.cli.common.command import Group, Options
 from brokerha.cli.common.terminal import progress
 from brokerha.model.errors import ConfigurationError, InvalidRequest
 

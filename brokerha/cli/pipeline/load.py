@@ -14,8 +14,7 @@ import typer
 
 from brokerha.cli.common import exits, logs, output
 from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer
-from brokerha.cli.common.options import AckOption, RepositoryOption
+from brokerha.cli.common.command import AckOption, Answer, RepositoryOption
 from brokerha.cli.pipeline.command import Spark, job, progress_of
 from brokerha.model.errors import InvalidRequest
 

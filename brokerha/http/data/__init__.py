@@ -1,10 +1,7 @@
 """Keys, queues and transactions over HTTP.
 
-    keys.py                key-value tables and their snapshots
-    key_forms.py           keys, values, ranges and operations as JSON and msgpack
+    keys.py                key-value tables, their snapshots, the control suite; keys, ranges and operations as JSON and msgpack
     queues.py              publishing, taking and looking at messages
     transactions.py        transactions in one request, batches of them, outcomes; several reads at one LSN
-    open_transactions.py   transactions step by step
-    stepping.py            one step on its way to the front; messages of queues as JSON or msgpack
-    control.py             the control suite
+    stepping.py            transactions step by step: one step on its way to the front; messages of queues as JSON or msgpack
 """

@@ -1,7 +1,7 @@
 """Transactions over several stores in one request, batches of transactions, outcomes, and several reads at one LSN.
 
     POST /tx            a list of operations, committed at once: 201, Location: /tx/{id}, the outcome as JSON;
-                        without a list: opens a transaction that is filled step by step (open_transactions.py)
+                        without a list: opens a transaction that is filled step by step (stepping.py)
     GET  /tx/{id}       the outcome of a transaction
     POST /tx/batch      many separate transactions; the Python client uses it
     POST /together      several reads over all stores at one LSN: a msgpack list of [kind, name, arguments],
@@ -29,13 +29,13 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from brokerha.http.data import open_transactions
-from brokerha.http.data.key_forms import operations_of_json
+from brokerha.http.data import stepping
+from brokerha.http.data.keys import operations_of_json
 from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, begin_write, facts_of, read, write
-from brokerha.http.guard.rights import demand_operations, demand_packed, demand_reads
+from brokerha.http.guard.guard import demand_operations, demand_packed, demand_reads
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, TooLarge, UnsupportedType
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
@@ -49,12 +49,12 @@ SIGN_OF_LIFE_S = 5.0
 
 
 async def post(call: Call) -> Answer:
-    """Submit one complete transaction, or, without a list of operations, open one (open_transactions.py)."""
+    """Submit one complete transaction, or, without a list of operations, open one (stepping.py)."""
     media_type = call.body_type("", MSGPACK, JSON, what="operations")
     txid = begin_write(call)
     body = await call.body()
     if media_type != MSGPACK and not body.removeprefix(BOM_UTF8).lstrip().startswith(b"["):
-        return await open_transactions.begin(call, body)
+        return await stepping.begin_open(call, body)
     call.body_type(MSGPACK, JSON, what="operations")
     # msgpack is passed on unchanged: the node decodes and checks it.
     operations: bytes | list[Operation] = body

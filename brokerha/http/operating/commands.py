@@ -41,7 +41,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
-from brokerha.http.data.key_forms import json_of
+from brokerha.http.data.keys import json_of
 from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, Answer
 from brokerha.http.door.call import Call

@@ -3,7 +3,7 @@
 Each writing request is one transaction. ``context`` chooses graphs (``null`` is the default graph), and for sent data overrides the
 graphs in the data, as in RDF4J.
 
-    POST    RDF                       add                                 [add]; large N-Triples, N-Quads in parts (large_bodies.py)
+    POST    RDF                       add                                 [add]; large N-Triples, N-Quads in parts (sparql.py)
     PUT     RDF                       clear all, or the contexts; add     [clear, or update CLEAR …, add]; parts without context
     DELETE  ?subj&pred&obj&context    remove matching quads               [update DELETE WHERE …] or [remove]
     POST    update                    SPARQL Update                       [update]
@@ -19,7 +19,7 @@ from pyoxigraph import BlankNode, DefaultGraph, RdfFormat, parse
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import FORM, Call
 from brokerha.http.door.passing import begin_write, done, read, result, write_to_repository
-from brokerha.http.rdf import large_bodies, sparql
+from brokerha.http.rdf import sparql
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.rdf_bodies import Graph, base_iri_of, context_text, contexts_of, term_of
 from brokerha.model.errors import InvalidRequest
@@ -53,8 +53,8 @@ async def post(call: Call) -> Answer:
             raise InvalidRequest("the parameter 'update' is missing")
         return await sparql.update_of_form(call, form)
     txid, contexts = begin_write(call), contexts_of(call.parameters().all("context"))
-    if await large_bodies.is_large(call, media_type):
-        return done(await large_bodies.add(call, call.path_text("id"), media_type, contexts, txid))
+    if await sparql.is_large(call, media_type):
+        return done(await sparql.add(call, call.path_text("id"), media_type, contexts, txid))
     nquads = await _nquads(call, media_type, contexts, txid)
     return await _write(call, [("add", call.path_text("id"), nquads)], txid)
 
@@ -64,8 +64,8 @@ async def put(call: Call) -> Answer:
     txid = begin_write(call)
     contexts = contexts_of(call.parameters().all("context"))
     repository, media_type = call.path_text("id"), call.media_type()
-    if not contexts and await large_bodies.is_large(call, media_type):
-        return done(await large_bodies.add(call, repository, media_type, contexts, txid, is_cleared=True))
+    if not contexts and await sparql.is_large(call, media_type):
+        return done(await sparql.add(call, repository, media_type, contexts, txid, is_cleared=True))
     cleared = clearing(repository, contexts)
     nquads = await _nquads(call, media_type, contexts, txid)
     operations = [cleared, ("add", repository, nquads)] if nquads else [cleared]

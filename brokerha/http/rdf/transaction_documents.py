@@ -27,7 +27,7 @@ from brokerha.http.door.call import Call, address_of
 from brokerha.http.door.passing import begin_write, done, read, write_to_repository
 from brokerha.http.rdf import statements
 from brokerha.ingress import rdf_bodies
-from brokerha.ingress.nesting import is_plain_request
+from brokerha.ingress.limits import is_plain_request
 from brokerha.ingress.rdf_bodies import contexts_of, term_of
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import TxId

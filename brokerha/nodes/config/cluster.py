@@ -6,7 +6,7 @@
 
 `load_config` reads it, applies the environment and checks it. Any problem is one ConfigurationError with the place and the remedy.
 `ClusterConfig` is frozen. Its first part is the table of the settings of ``[cluster]``; its second part makes the configuration of
-each part of a node from them. settings.py defines a setting, nodes.py has the settings of nodes. Bounds of settings that can
+each part of a node from them. settings.py defines a setting. Bounds of settings that can
 change at run time are in model/reserved/settings.py.
 
 Invariants: a relative ``data`` counts from the folder of the file, so that every command finds the same data from any
@@ -23,14 +23,12 @@ from typing import Any
 from brokerha.master.config import HOUR_US, MasterConfig, RetentionConfig
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId, is_node_id
-from brokerha.nodes.config.environment import lay_over
-from brokerha.nodes.config.file import NODE_SECTIONS, Table, check_required, read_document
-from brokerha.nodes.config.nodes import BackupEntry, MasterEntry, NodeEntry, WorkerEntry
+from brokerha.nodes.config.file import NODE_SECTIONS, Table, check_required, lay_over, read_document
 from brokerha.nodes.config.rules import check_rules, http_address
 from brokerha.nodes.config.settings import Setting, at_run_time, nearest, number, required, setting, settings_of, word
 from brokerha.nodes.reads.book import MIB, ReadLimits
 from brokerha.nodes.reads.routing import RoutingLimits
-from brokerha.nodes.worker.limits import MACHINE_SHARE, GuardLimits
+from brokerha.nodes.worker.guarding import MACHINE_SHARE, GuardLimits
 from brokerha.replication.site.config import FeedConfig
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.sync.config import ACKNOWLEDGE, SyncConfig
@@ -38,6 +36,64 @@ from brokerha.sync.modes import SPLIT_RECOVERY
 from brokerha.transactions.config import TxConfig
 from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses
 from brokerha.transports.topology import CLASSIC, QUORUM
+
+# ---- The sections ``[[master]]``, ``[[backup]]`` and ``[[worker]]`` of the cluster file: the table of their settings.
+
+_ID = (
+    "Name of this node, unique in the whole cluster; never used again with other data. 1 to 32 of a-z, 0-9 and -.",
+    '"m1"',
+)
+_OF_MASTER = ("The master that this node belongs to.", '"m1"')
+_HTTP = "host:port where this node listens for HTTP; without it the node has no HTTP door."
+
+
+@dataclass(frozen=True, slots=True)
+class MasterEntry:
+    """One ``[[master]]``."""
+
+    id: str = required(*_ID)
+    http: str = setting("", _HTTP, default_text="none")
+    broker: str = setting(
+        "",
+        "Broker where the inbox of this master and of its workers lives. Not with embedded://.",
+        default_text="the cluster's",
+        is_secret=True,
+    )
+    probe: str = setting(
+        "",
+        "The worker of this master that executes transactions, if it is always the same one.",
+        default_text="the workers in sync take turns",
+        example='"w1"',
+    )
+
+    role = "master"
+
+
+@dataclass(frozen=True, slots=True)
+class BackupEntry:
+    """One ``[[backup]]``: a standby process of a master. It holds the journal and takes over when its primary is lost."""
+
+    id: str = required(*_ID)
+    master: str = required(*_OF_MASTER)
+    http: str = setting("", _HTTP, default_text="none")
+
+    role = "backup"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEntry:
+    """One ``[[worker]]``: a full copy of the data. One worker of a master executes, the others apply its effects."""
+
+    id: str = required(*_ID)
+    master: str = required(*_OF_MASTER)
+    http: str = setting("", _HTTP, default_text="none")
+    readable: bool = setting(True, "Whether masters send it reads; without them it only follows the log.")
+
+    role = "worker"
+
+
+NodeEntry = MasterEntry | BackupEntry | WorkerEntry
+
 
 # Parts of a node with their own defaults give them here.
 _SYNC = SyncConfig("m", ("m",))

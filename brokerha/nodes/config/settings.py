@@ -2,7 +2,7 @@
 
     round_timeout_ms: int = at_run_time(500, "A master that is silent for this long is late.")
 
-The sections of the cluster file are frozen dataclasses (cluster.py, nodes.py), and their fields are the only table of settings.
+The sections of the cluster file are frozen dataclasses (cluster.py), and their fields are the only table of settings.
 Reading, checks of single values, defaults, names in the environment and the reference page come from it, so they always agree.
 
 >>> @dataclass(frozen=True)

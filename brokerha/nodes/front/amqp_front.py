@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from brokerha.ingress.suspects import EndedTheNode, Suspects
-from brokerha.local_reads.asking_thread import AskingThread
+from brokerha.local_reads.asking import AskingThread
 from brokerha.master.command_arguments import NAME_LIMIT, NAMED_BY_DOORS
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, UnsupportedType
 from brokerha.model.ids import Instant, TxId
@@ -34,7 +34,7 @@ from brokerha.model.wire import client_wire
 from brokerha.model.wire.messages import Read
 from brokerha.nodes.front import questions
 from brokerha.nodes.front.checking import check_read, check_terms, check_texts, is_plain
-from brokerha.nodes.master.tickets import Tickets
+from brokerha.nodes.master.orders import Tickets
 from brokerha.ports.front import Front, Readers, ReadOutcome
 from brokerha.ports.transport import ClientMessage, ClientReply, Transport
 

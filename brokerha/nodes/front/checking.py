@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from brokerha.ingress.nesting import is_plain_data, is_plain_request
+from brokerha.ingress.limits import is_plain_data, is_plain_request
 from brokerha.ingress.parsers import shared_parsers
 from brokerha.model.control import KEY
 from brokerha.model.errors import InvalidRequest

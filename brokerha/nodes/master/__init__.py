@@ -3,12 +3,9 @@
     node.py              a master: core, journal, transport, front
     runner.py            turn() of a master: receive, step, log, send, answer; used by production and by the simulator
     settings.py          run-time settings at a master: learnt from a worker or a master, sent to others, changed by command
-    tickets.py           tickets that connect each reply to the caller of its write
     address_book.py      the process that acts for each master, and a transport that sends to it
-    change_log.py        messages for followers outside the cluster, made from the journal
-    journal_lines.py     lines of the log from a journal: for stores, for masters, and for followers
+    journal_lines.py     lines of the log from a journal: for stores, for masters, and for followers outside the cluster
     process_node.py      one process of a master with backups: a master while it is primary, otherwise a standby
-    process_runner.py    turn() of such a process, and the change between primary and standby
-    orders.py            operators' orders to single processes of one master: promote, pause, coin, continue
-    journal_copying.py   the journal of such a process as a whole: snapshots, chunks, loads
+    process_runner.py    turn() of such a process, and the change between primary and standby; snapshots, chunks and loads of its journal
+    orders.py            operators' orders to single processes of one master: promote, pause, coin, continue; tickets that connect each reply to its caller
 """

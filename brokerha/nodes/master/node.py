@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from brokerha.ingress.suspects import Suspects
-from brokerha.local_reads.asking_thread import AskingThread
+from brokerha.local_reads.asking import AskingThread
 from brokerha.master.command_arguments import AT_NODES
 from brokerha.master.config import MasterConfig
 from brokerha.master.core import MasterCore
@@ -44,16 +44,14 @@ from brokerha.nodes.front.commands import Commands
 from brokerha.nodes.front.taking import Host
 from brokerha.nodes.front.transacting import Transacting
 from brokerha.nodes.loop import NodeLoop, complete, parting_ms
-from brokerha.nodes.master.orders import Orders
+from brokerha.nodes.master.orders import Orders, Tickets
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.master.settings import MasterSettings, SettingsHost
-from brokerha.nodes.master.tickets import Tickets
+from brokerha.nodes.observing.hearing import Staleness, with_age
 from brokerha.nodes.observing.master_view import MasterView
-from brokerha.nodes.observing.staleness import Staleness, with_age
 from brokerha.nodes.observing.status import StatusGathering, heard_of, summary
 from brokerha.nodes.observing.watching import FailureLog, Watching
-from brokerha.nodes.reads.reading import Reads
-from brokerha.nodes.reads.routing import RoutingLimits
+from brokerha.nodes.reads.routing import Reads, RoutingLimits
 from brokerha.nodes.reads.worker_order import WorkerFacts
 from brokerha.nodes.settings import NodeSettings
 from brokerha.ports.clock import Clock

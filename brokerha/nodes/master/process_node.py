@@ -1,7 +1,7 @@
 """One process of a master that has backups: its own process, or a backup. The primary serves; the others stand by.
 
     loop thread      turns of the ProcessRunner: of the standby, or of the MasterRunner while it is primary
-    journal thread   snapshots and chunks of journals (journal_copying.py)
+    journal thread   snapshots and chunks of journals (process_runner.py)
 
 While this process is primary, it has a complete `MasterNode` that lives as long as the view: its front answers, and the queues of
 clients are consumed. A standby answers questions about itself, and refuses the rest with the name of the primary.
@@ -33,16 +33,15 @@ from brokerha.model.wire.messages import (
 )
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master.address_book import AddressedTransport
-from brokerha.nodes.master.journal_copying import JournalThread
 from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.master.orders import Orders
-from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner
+from brokerha.nodes.master.process_runner import JournalThread, ProcessConfig, ProcessRunner
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.master.settings import told_by
 from brokerha.nodes.observing.hearing import BackupHearing, is_judged
+from brokerha.nodes.observing.process_metrics import wire_metrics
 from brokerha.nodes.observing.status import StatusGathering, summary
 from brokerha.nodes.observing.watching import FailureLog
-from brokerha.nodes.observing.wire_metrics import wire_metrics
 from brokerha.nodes.settings import NodeSettings, rows_of
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import JournalCopy

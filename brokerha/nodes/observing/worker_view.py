@@ -11,12 +11,12 @@ from brokerha.model import states
 from brokerha.model.numbers import Numbers
 from brokerha.nodes.loop import NodeLoop
 from brokerha.nodes.observing.check_lines import broker_check, check_lines, lag_check, loop_check
+from brokerha.nodes.observing.process_metrics import wire_metrics
 from brokerha.nodes.observing.status import StatusGathering, summary
-from brokerha.nodes.observing.wire_metrics import wire_metrics
 from brokerha.nodes.reads.pool import ReadPool
 from brokerha.nodes.worker.guarding import Guard
 from brokerha.nodes.worker.runner import WorkerRunner
-from brokerha.nodes.worker.scrubbing import Scrubbing
+from brokerha.nodes.worker.tasks import Scrubbing
 from brokerha.ports.transport import Transport
 
 MASTER_ANSWERS_MS = 1000

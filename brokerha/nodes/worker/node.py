@@ -5,7 +5,7 @@ store thread   carries out one decision after another
 copy thread    makes, reads and keeps snapshots and ranges of the log beside it
 read threads   answer reads; their number is bounded
 near reads     answers doors of this machine (local_reads/)
-scrub thread   checks all data, repeatedly and slowly (scrubbing.py)
+scrub thread   checks all data, repeatedly and slowly (tasks.py)
 task thread    long work from the master, such as a backup; started with the first task (tasks.py)
 """
 
@@ -50,13 +50,10 @@ from brokerha.nodes.observing.worker_view import LoadWatch, WorkerView
 from brokerha.nodes.reads.book import ReadLimits
 from brokerha.nodes.reads.pool import ReadAnswers, ReadPool
 from brokerha.nodes.settings import NodeSettings, put_in_force, rows_of
-from brokerha.nodes.worker.copying import carry_out_copy, state_of
-from brokerha.nodes.worker.guarding import Guard, Seen
-from brokerha.nodes.worker.limits import GuardLimits
+from brokerha.nodes.worker.copying import WorkThread, carry_out_copy, state_of
+from brokerha.nodes.worker.guarding import Guard, GuardLimits, Seen
 from brokerha.nodes.worker.runner import WorkerRunner, carry_out
-from brokerha.nodes.worker.scrubbing import Scrubbing
-from brokerha.nodes.worker.tasks import WorkerTasks
-from brokerha.nodes.worker.work_thread import WorkThread
+from brokerha.nodes.worker.tasks import Scrubbing, WorkerTasks
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import WorkerCopy
 from brokerha.ports.front import Readers, ReadOutcome

@@ -31,7 +31,7 @@ from typing import Final
 
 from pyoxigraph import BlankNode, NamedNode, Quad, RdfFormat, Store, parse
 
-from brokerha.ingress.nesting import refuse_deep_quads
+from brokerha.ingress.limits import refuse_deep_quads
 from brokerha.model.control import ASK, Check, rows_of, shortened
 from brokerha.model.errors import InvalidRequest, Rejected
 from brokerha.stores.rdf.change import AS_BLANK_FUNCTIONS, PendingQuads, parse_lines

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat, Store, Triple, parse
 
-from brokerha.ingress.nesting import refuse_deep_quads
+from brokerha.ingress.limits import refuse_deep_quads
 from brokerha.model.errors import InvalidRequest, StoreDamaged
 from brokerha.model.invariants import invariant
 from brokerha.stores.rdf.terms import Function, Term

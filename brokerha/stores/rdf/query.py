@@ -33,7 +33,7 @@ from pyoxigraph import (
     serialize,
 )
 
-from brokerha.ingress.nesting import refuse_deep_quads
+from brokerha.ingress.limits import refuse_deep_quads
 from brokerha.model.errors import InvalidRequest, NotAcceptable, TimedOut, TooLarge
 from brokerha.stores.rdf.errors import CANNOT_READ, engine_errors, is_of_files, store_error
 from brokerha.stores.rdf.formats import BOOLEANS, QUADS, SOLUTIONS, TRIPLES, ResultFormat, choose

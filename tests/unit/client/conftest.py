@@ -12,8 +12,7 @@ import brokerha
 from brokerha.client import Client, Session
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from tests.unit.client.serving import Served, serving
 from tests.unit.http.fake_front import FakeFront
 

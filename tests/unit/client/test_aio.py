@@ -19,8 +19,7 @@ from brokerha.client.transactions import Transaction
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http.app import create_app
 from brokerha.http.door.server import HttpServer
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from tests.unit.client.serving import Served
 
 

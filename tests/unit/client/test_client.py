@@ -13,7 +13,7 @@ import pytest
 
 from brokerha.client import Client, Session
 from brokerha.client import calls as calls_module
-from brokerha.client.results import XSD, BlankNode, Iri, Literal, Solutions, Triples
+from brokerha.client.reads import XSD, BlankNode, Iri, Literal, Solutions, Triples
 from brokerha.model import errors
 from brokerha.model.operations import pack_operations
 from brokerha.model.outside.levels import LATEST_LSN

@@ -19,8 +19,7 @@ from brokerha.client.http_wire import HttpWire
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
 from brokerha.model import errors
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from tests.unit.client.serving import HANG, Served, serving, wait_until
 from tests.unit.http.fake_front import FakeFront
 

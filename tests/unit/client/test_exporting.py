@@ -18,8 +18,7 @@ from brokerha.client.calls import Calls
 from brokerha.client.exporting import Range, export
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import InvalidRequest, NotReady, TooLarge
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from brokerha.ports.front import ReadOutcome
 from brokerha.stores.reads import tables
 from tests.unit.client.serving import serving

@@ -11,7 +11,7 @@ import pytest
 
 from brokerha.client import Client, large
 from brokerha.client.outcomes import Written
-from brokerha.client.results import Literal, Solutions
+from brokerha.client.reads import Literal, Solutions
 from brokerha.ingress import insert_data
 from brokerha.model.errors import InvalidRequest, OutcomeUnknown, Rejected, WrongState
 from brokerha.model.operations import Operation

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from brokerha.cli.main import main
-from brokerha.deploying.accounts import brokers_of
+from brokerha.deploying.broker import brokers_of
 from brokerha.deploying.compose import CLUSTER_FILE, DATA, compose_plan
 from brokerha.deploying.machine import KILL_AFTER_S, LONGEST_STOP_S
 from brokerha.model.errors import ConfigurationError

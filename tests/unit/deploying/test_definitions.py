@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.deploying import accounts
+from brokerha.deploying import broker
 from brokerha.deploying.broker import definitions_plan
 from brokerha.deploying.files import Plan, write
 from brokerha.model.errors import ConfigurationError
@@ -34,7 +34,7 @@ def made(
 ) -> tuple[Plan, dict[str, Any]]:
     """The plan, and the definitions by the names of their files."""
     config = cluster(text, folder)
-    plan = definitions_plan(config, accounts.parse_apps(apps, config), environ or {}, folder, folder / "secrets")
+    plan = definitions_plan(config, broker.parse_apps(apps, config), environ or {}, folder, folder / "secrets")
     return plan, {str(file.path): json.loads(file.text) for file in plan.files if file.path.suffix == ".json"}
 
 
@@ -193,7 +193,7 @@ cat ${2:+"$2"} > "$SEEN"
 
 def test_the_import_works_as_it_is_printed_with_a_rabbitmqctl_that_leaves_the_folder(tmp_path: Path):
     config, folder = cluster(ONE_SITE, tmp_path), tmp_path / "deploy"
-    plan = definitions_plan(config, accounts.parse_apps((), config), {}, Path("deploy"), folder / "secrets")
+    plan = definitions_plan(config, broker.parse_apps((), config), {}, Path("deploy"), folder / "secrets")
     write(plan, folder, force=False)
     program = tmp_path / "bin" / "rabbitmqctl"
     program.parent.mkdir()

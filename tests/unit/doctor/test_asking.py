@@ -11,8 +11,7 @@ import pytest
 from brokerha.doctor import broker_facts
 from brokerha.doctor.cluster_facts import port_fact, text_of
 from brokerha.doctor.machine_facts import file_system
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry
 from brokerha.transports.rabbitmq.addresses import parse_addresses
 
 CONFIG = ClusterConfig(

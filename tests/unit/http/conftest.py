@@ -11,8 +11,7 @@ import pytest
 
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from tests.unit.http.asking import Node
 
 _numbers = itertools.count()

@@ -13,13 +13,12 @@ import pytest
 import brokerha
 from brokerha.cli.main import main
 from brokerha.embedded import EmbeddedCluster
+from brokerha.http.app import open_door
 from brokerha.http.door.server import HttpServer
 from brokerha.http.guard.users import UsersFile, parse_users
-from brokerha.http.opening import open_door
 from brokerha.http.replaced import LOOK_EVERY_S
 from brokerha.model.errors import BrokerhaError, ConfigurationError, Unreachable
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from tests.support.free_ports import free_ports
 from tests.support.tls_door import make_certificate
 from tests.unit.http.fake_front import FakeFront

@@ -11,9 +11,8 @@ import msgpack
 import pytest
 
 from brokerha.embedded import EmbeddedCluster
-from brokerha.http.opening import open_door
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.http.app import open_door
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from tests.support.free_ports import free_ports
 from tests.unit.http.asking import FORM, JSON, MSGPACK, NQUADS, TURTLE, UPDATE
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerha.ingress.limits import DEPTH_LIMIT, PLAIN_LIMIT_BYTES
-from brokerha.ingress.nesting import (
+from brokerha.ingress.limits import (
+    DEPTH_LIMIT,
+    PLAIN_LIMIT_BYTES,
     Nesting,
     depth_of_json,
     depth_of_quads,

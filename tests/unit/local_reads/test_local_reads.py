@@ -15,8 +15,7 @@ import msgpack
 import pytest
 
 from brokerha.local_reads.answering import AnsweringThread
-from brokerha.local_reads.asking import AT_ONCE, LocalReads
-from brokerha.local_reads.asking_thread import AskingThread
+from brokerha.local_reads.asking import AT_ONCE, AskingThread, LocalReads
 from brokerha.local_reads.frames import HELLO, SOCKET, VERSION, address_of
 from brokerha.model.errors import NotFound, NotReady, TimedOut
 from brokerha.model.wire.messages import Read

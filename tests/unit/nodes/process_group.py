@@ -14,8 +14,7 @@ from brokerha.model.ready import CopyAnswer, CopyDecision, TxQueueDecision
 from brokerha.model.requests import ACCEPTED, Reply, Submit, TxCommand, TxReply
 from brokerha.model.wire.messages import BETWEEN_PROCESSES, Envelope, Message, Outgoing
 from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
-from brokerha.nodes.master.journal_copying import carry_out_journal
-from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner
+from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner, carry_out_journal
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.replication.role.config import RoleConfig
 from brokerha.sync.config import SyncConfig

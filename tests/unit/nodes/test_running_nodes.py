@@ -18,10 +18,10 @@ from brokerha.nodes.building import SystemClock
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.observing.check_lines import NO_WORKER_LINE
-from brokerha.nodes.observing.staleness import Age, Staleness
+from brokerha.nodes.observing.hearing import Age, Staleness
 from brokerha.nodes.observing.status import StatusGathering
 from brokerha.nodes.settings import NodeSettings
-from brokerha.nodes.worker.limits import GuardLimits
+from brokerha.nodes.worker.guarding import GuardLimits
 from brokerha.nodes.worker.node import WorkerNode
 from brokerha.ports.transport import Problem, TransportStatus
 from brokerha.replication.site.config import FeedConfig

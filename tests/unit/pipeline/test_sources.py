@@ -20,8 +20,7 @@ from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log as Journal
 from brokerha.log.log import open_log
 from brokerha.model.errors import ConfigurationError, JournalError, JournalInUse, Unreachable
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.stores.backup.lines import LinesMissing

@@ -9,8 +9,8 @@ from typing import Any, Self
 import pytest
 
 from brokerha.cli.bench import backups
-from brokerha.cli.bench.load import Figure, Load, measure, put
 from brokerha.cli.bench.options import BenchOptions
+from brokerha.cli.bench.site import Figure, Load, measure, put
 from brokerha.model.errors import NotReady
 from brokerha.model.requests import Reply
 

@@ -8,8 +8,7 @@ from typing import Annotated
 import pytest
 import typer
 
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.options import Options
+from brokerha.cli.common.command import Answer, Group, Options
 
 closed: list[str] = []
 

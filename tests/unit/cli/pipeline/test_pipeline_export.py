@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from brokerha.cli.common import exits
-from brokerha.cli.pipeline import export as pipeline_export
+from brokerha.cli.pipeline import rebuild as pipeline_export
 from brokerha.spark.export import ExportOptions, ExportReport
 from tests.unit.cli.fake_job import FakeJob
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from brokerha.embedded import EmbeddedCluster
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from tests.unit.http.asking import Node
 
 _numbers = itertools.count()

@@ -17,8 +17,7 @@ from brokerha.embedded import EmbeddedCluster
 from brokerha.http.operating.families import FAMILIES, PREFIX, Family, exposition, page
 from brokerha.model import states
 from brokerha.model.numbers import Histogram
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import BackupEntry, MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import BackupEntry, ClusterConfig, MasterEntry, WorkerEntry
 from brokerha.ports.front import Front
 from brokerha.transports.rabbitmq.rejecting import OF_NODES
 from tests.unit.http.asking import Node

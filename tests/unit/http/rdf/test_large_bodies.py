@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from brokerha.http.door import passing
-from brokerha.http.rdf import large_bodies
+from brokerha.http.rdf import sparql
 from brokerha.ingress import insert_data
 from brokerha.model.reserved.staging import TABLE
 
@@ -18,9 +18,9 @@ LINES = "application/n-triples"
 
 @pytest.fixture
 def http(on_site: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> httpx2.Client:
-    for module in (passing, large_bodies):
+    for module in (passing, sparql):
         monkeypatch.setattr(module, "BODY_LIMIT_BYTES", 5_000)
-    monkeypatch.setattr(large_bodies, "PART_BYTES", 1_000)
+    monkeypatch.setattr(sparql, "PART_BYTES", 1_000)
     monkeypatch.setattr(insert_data, "DOCUMENT_BYTES", 1_000)
     return on_site
 
@@ -171,7 +171,7 @@ def test_a_long_update_that_is_none_leaves_nothing(
 
 
 def test_beyond_the_limit_of_large_transactions_it_is_413(http: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_bodies, "SIZE_LIMIT_BYTES", 6_000)
+    monkeypatch.setattr(sparql, "SIZE_LIMIT_BYTES", 6_000)
     answer = post(http, lines(0, 1000))
     assert answer.status_code == 413
     assert "load" in answer.text

@@ -12,8 +12,7 @@ import pytest
 from brokerha.client import Client
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import ReadOnly
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import BackupEntry, MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import BackupEntry, ClusterConfig, MasterEntry, WorkerEntry
 from brokerha.ports.front import Front
 
 WAIT_S = 30.0

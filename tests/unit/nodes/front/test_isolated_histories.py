@@ -13,8 +13,7 @@ from brokerha.client.transactions import Transaction
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import Aborted, Conflict, UnknownRepository, WrongState
 from brokerha.model.outside.isolation import ISOLATIONS, SERIALIZABLE, SNAPSHOT
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from tests.support.appending import Appending
 from tests.support.histories import FORBIDDEN, anomalies
 

@@ -10,8 +10,8 @@ import pytest
 from brokerha.model.fingerprints import packed
 from brokerha.model.ids import Ordered
 from brokerha.model.operations import Result
-from brokerha.nodes.master import change_log
-from brokerha.nodes.master.change_log import BATCH_BYTES, BATCH_LSNS, ChangeLog, changes_of, routing_key, split
+from brokerha.nodes.master import journal_lines
+from brokerha.nodes.master.journal_lines import BATCH_BYTES, BATCH_LSNS, ChangeLog, changes_of, routing_key, split
 
 ALL = 1 << 40
 AFTER = packed(4711)
@@ -126,7 +126,7 @@ def test_large_effects_are_not_read_all_at_once():
 
 
 def test_a_transaction_that_no_message_takes_comes_in_parts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(change_log, "PART_BYTES", 1000)
+    monkeypatch.setattr(journal_lines, "PART_BYTES", 1000)
     result = put(b"v" * 2500)
     batch = log_of(HeldLog([result])).batch(1, ALL)
     assert batch is not None

@@ -28,8 +28,8 @@ from brokerha.model.ready import (
 )
 from brokerha.model.records import ViewStarted
 from brokerha.model.wire.messages import SnapshotOffered
-from brokerha.nodes.master.journal_copying import JournalThread
-from brokerha.nodes.worker.work_thread import WorkThread
+from brokerha.nodes.master.process_runner import JournalThread
+from brokerha.nodes.worker.copying import WorkThread
 from tests.support.logs import memory_copy
 
 WAIT_S = 20.0

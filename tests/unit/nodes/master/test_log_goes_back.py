@@ -13,8 +13,7 @@ import pytest
 from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
 from brokerha.model.log_lineages import rewinds_of
-from brokerha.nodes.master.change_log import ChangeLog
-from brokerha.nodes.master.journal_lines import entry_rows, logged_lines
+from brokerha.nodes.master.journal_lines import ChangeLog, entry_rows, logged_lines
 from brokerha.ports.journal import Journal
 from brokerha.transports.log_stream import reader as log_reader
 from brokerha.transports.log_stream.messages import groups_of, next_lsn, void_after, went_back

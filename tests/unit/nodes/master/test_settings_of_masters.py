@@ -14,8 +14,7 @@ import structlog
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.reserved.settings import TABLE, Row, packed
-from brokerha.nodes.config.cluster import ClusterConfig, load_config
-from brokerha.nodes.config.nodes import BackupEntry, MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import BackupEntry, ClusterConfig, MasterEntry, WorkerEntry, load_config
 from brokerha.nodes.master.node import MasterNode
 
 WAIT_S = 20.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.nodes.worker.scrubbing import Scrubbing, ScrubLimits
+from brokerha.nodes.worker.tasks import Scrubbing, ScrubLimits
 from brokerha.stores.copies.lives import LOOKING, Lives
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from tests.contracts.store_contract import run
