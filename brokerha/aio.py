@@ -102,7 +102,14 @@ class _InThreads:
             future = (pool or self._pool).submit(work)
         except RuntimeError:
             raise Unreachable("the connection was closed by this program") from None
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if future.cancelled() and task is not None and not task.cancelling():
+                # The session was closed before a thread took the call; nobody has cancelled this task.
+                raise Unreachable("the connection was closed by this program") from None
+            raise
 
     async def _each(self, found: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
         """Yield the items of an iterator, each read in a thread."""

@@ -29,7 +29,7 @@ from brokerha.client.arguments import checked
 from brokerha.client.calls import Calls
 from brokerha.client.outcomes import Written
 from brokerha.client.reads import as_bytes
-from brokerha.model.errors import BrokerhaError, InvalidRequest, OutcomeUnknown, WrongState
+from brokerha.model.errors import BrokerhaError, InvalidRequest, OutcomeUnknown, Rejected, WrongState
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operations import Operation, check_operations
 from brokerha.model.outside.levels import parse_ack
@@ -171,8 +171,10 @@ class LargeTransaction:
             if not self.parts:
                 raise InvalidRequest("a large transaction needs at least one operation")
             self.committed = self._commit([*expectations, (COMMIT, self.name, self.parts)])
-        except BrokerhaError:
-            self.drop()
+        except BrokerhaError as error:
+            # With a key another run goes on, unless the transaction itself is at fault.
+            if not self._is_kept or isinstance(error, (InvalidRequest, Rejected)):
+                self.drop()
             raise
         self._is_over = True
         return self.committed
@@ -223,8 +225,14 @@ class LargeTransaction:
             self.write([(kind, repository, "".join(lines))])
 
     def _flush(self) -> None:
-        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        self.stage(waiting)
+        waiting, size_bytes = self._waiting, self._waiting_bytes
+        self._waiting, self._waiting_bytes = [], 0
+        try:
+            self.stage(waiting)
+        except BaseException:
+            # The caller can go on after an error that passes: the same part is handed over again, under the same key.
+            self._waiting, self._waiting_bytes = waiting, size_bytes
+            raise
 
     def _expect_open(self) -> None:
         if self._is_over:

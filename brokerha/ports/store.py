@@ -61,7 +61,10 @@ class Store(Protocol):
         """
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
-        """Return the kept lines of the log, for sending them again. Shorter where it ends, none where it was trimmed."""
+        """Return the kept lines of the log, for sending them again. None where it was trimmed.
+
+        They are fewer where the log ends, and where their effects reach some MiB; one at least.
+        """
 
     def logged_from(self) -> Lsn:
         """Return the lowest LSN that `logged` has; one more than the applied one when it has none."""

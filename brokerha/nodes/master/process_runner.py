@@ -28,14 +28,12 @@ from brokerha.model.numbers import Histogram, Numbers
 from brokerha.model.ready import (
     AbandonLoad,
     BeginLoad,
-    ChunksRead,
     CopyAnswer,
     CopyDecision,
     DropSnapshot,
     FollowTxQueue,
     KeepChunk,
     LeaveTxQueue,
-    LoadFailed,
     LoadOpened,
     MakeSnapshot,
     OpenLoad,
@@ -59,7 +57,7 @@ from brokerha.nodes.master.runner import (
     no_crash,
 )
 from brokerha.nodes.observing.master_view import backup_row
-from brokerha.nodes.worker.copying import WorkThread, load_chunks, read_chunks
+from brokerha.nodes.worker.copying import WorkThread, failed_answer, load_chunks, read_chunks
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import JournalCopy
 from brokerha.ports.transport import Inbound
@@ -97,20 +95,8 @@ def carry_out_journal(copy: JournalCopy, decision: CopyDecision) -> CopyAnswer |
                 state = copy.journal.state()
                 return LoadOpened(state.journal, state.last_number, "", 0)
     except JournalError as error:
-        return _failed(decision, str(error))
+        return failed_answer(decision, str(error))
     invariant(False, "a journal is not asked for what only a worker's copy has", decision=decision)
-    return None
-
-
-def _failed(decision: CopyDecision, reason: str) -> CopyAnswer | None:
-    """Return the answer to a decision that failed with a fault, so that its caller does not wait for ever."""
-    match decision:
-        case MakeSnapshot():
-            return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), reason)
-        case ReadChunks():
-            return ChunksRead(decision.to, decision.snapshot, tuple((number, None) for number in decision.numbers))
-        case BeginLoad() | KeepChunk() | OpenLoad():
-            return LoadFailed(reason)
     return None
 
 
@@ -142,7 +128,7 @@ class JournalThread:
         try:
             answer = carry_out_journal(self._copy, decision)
         except Exception as error:  # noqa: BLE001  (a fault here ends a load or an offer, not the process)
-            answer = _failed(decision, f"{type(error).__name__}: {error}")
+            answer = failed_answer(decision, f"{type(error).__name__}: {error}")
         if answer is not None:
             self._done.append(answer)
             self._wake()

@@ -150,6 +150,23 @@ def carry_out_copy(copy: WorkerCopy, decision: CopyDecision, tell: Callable[[Cop
                 return LoadFailed(str(error), isinstance(error, StoreFull))
 
 
+def failed_answer(decision: CopyDecision, reason: str) -> CopyAnswer | None:
+    """Return the answer to a decision that failed with a fault, so that no follower waits for ever; None if nobody waits."""
+    match decision:
+        case MakeSnapshot():
+            return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), reason)
+        case ReadChunks():
+            return ChunksRead(decision.to, decision.snapshot, tuple((number, None) for number in decision.numbers))
+        case ReadRange():
+            return RangeRead(decision.to, decision.first_lsn, decision.last_lsn, (), 0)
+        case KeepCopy():
+            # The store waits while a kept copy is frozen.
+            return CopyKept(decision.number, -1, 0, reason)
+        case BeginLoad() | KeepChunk() | OpenLoad() | RestoreKept():
+            return LoadFailed(reason)
+    return None
+
+
 def _condemn(copy: WorkerCopy, decision: Condemn) -> None:
     if copy.journal == decision.journal:
         # When the disk cannot be written, the process and its master know of the damage all the same.

@@ -29,11 +29,8 @@ from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.ready import (
     CopyDecision,
-    CopyKept,
     Damaged,
     Decision,
-    KeepCopy,
-    LoadFailed,
     SnapshotMade,
     StoreAnswer,
     StoreDecision,
@@ -50,7 +47,7 @@ from brokerha.nodes.observing.worker_view import LoadWatch, WorkerView
 from brokerha.nodes.reads.book import ReadLimits
 from brokerha.nodes.reads.pool import ReadAnswers, ReadPool
 from brokerha.nodes.settings import NodeSettings, put_in_force, rows_of
-from brokerha.nodes.worker.copying import WorkThread, carry_out_copy, state_of
+from brokerha.nodes.worker.copying import WorkThread, carry_out_copy, failed_answer, state_of
 from brokerha.nodes.worker.guarding import Guard, GuardLimits, Seen
 from brokerha.nodes.worker.runner import WorkerRunner, carry_out
 from brokerha.nodes.worker.tasks import Scrubbing, WorkerTasks
@@ -133,10 +130,8 @@ class CopyThreads:
     def _on_copy(self, decision: CopyDecision) -> None:
         try:
             answer = carry_out_copy(self._copy, decision, self._answer)
-        except Exception as error:  # noqa: BLE001  (a fault in a load ends the load, not the worker)
-            reason = f"{type(error).__name__}: {error}"
-            # The store waits while a kept copy is frozen, so it needs this answer.
-            answer = CopyKept(decision.number, -1, 0, reason) if isinstance(decision, KeepCopy) else LoadFailed(reason)
+        except Exception as error:  # noqa: BLE001  (a fault here ends a load or an offer, not the worker)
+            answer = failed_answer(decision, f"{type(error).__name__}: {error}")
         if answer is not None:
             self._answer(answer)
         if isinstance(answer, SnapshotMade) and answer.files:

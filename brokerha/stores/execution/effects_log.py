@@ -91,13 +91,19 @@ class EffectsLog:
                 yield row_lsn, lines
                 next_lsn = row_lsn + len(lines)
 
-    def read(self, transaction: Any, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
-        """Return lines of these LSNs; fewer where the log ends, none when ``first_lsn`` is no longer held."""
+    def read(self, transaction: Any, first_lsn: Lsn, last_lsn: Lsn, limit_bytes: int | None = None) -> list[Logged]:
+        """Return lines of these LSNs; none when ``first_lsn`` is no longer held.
+
+        They are fewer where the log ends, and end with the row that brings their effects to ``limit_bytes``.
+        """
         found: list[Logged] = []
+        size_bytes = 0
         for row_lsn, lines in self.rows(transaction, first_lsn):
-            found += lines[max(first_lsn - row_lsn, 0) : last_lsn - row_lsn + 1]
+            part = lines[max(first_lsn - row_lsn, 0) : last_lsn - row_lsn + 1]
+            found += part
+            size_bytes += sum(len(line.effect) for line in part)
             # Check this before reading the next row, which can be large or damaged.
-            if row_lsn + len(lines) > last_lsn:
+            if row_lsn + len(lines) > last_lsn or (limit_bytes is not None and size_bytes >= limit_bytes):
                 break
         return found
 

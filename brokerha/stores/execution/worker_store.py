@@ -71,6 +71,8 @@ from brokerha.stores.tables.key_range import in_pieces
 from brokerha.stores.tables.key_value import checked_rows, snapshots_in, stored_value
 
 MAIN_REPOSITORY = "main"
+LOGGED_BYTES = 4 * 1024 * 1024
+"""Effects after which an answer from the effects log ends: a line has up to 10 MiB, and lines are asked for by thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +219,9 @@ class WorkerStore:
             self._flush_when_due(batch)
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
-        """Return lines from the effects log; fewer where it ends, none when ``first_lsn`` was trimmed. Any thread."""
+        """Return lines from the effects log; fewer where it ends, or from `LOGGED_BYTES` on. None where it was trimmed. Any thread."""
         with self._reading.one(), store_errors("cannot read the log"), self._environment.lmdb.begin() as transaction:
-            return self._log.read(transaction, first_lsn, min(last_lsn, self._view.lsn))
+            return self._log.read(transaction, first_lsn, min(last_lsn, self._view.lsn), LOGGED_BYTES)
 
     def logged_from(self) -> Lsn:
         """Return the lowest LSN in the effects log; one more than the applied one when it is empty. Any thread."""

@@ -42,6 +42,8 @@ from brokerha.transports.topology import ANY_MASTER, REPLY_ADDRESS
 OPEN_LIMIT = 100_000
 OPEN_LIMIT_BYTES = 512 * 1024 * 1024
 """Limits of open requests; more are refused with NotReady."""
+DUE_SPARE = 1000
+"""Times of answered requests that are kept beside those of open ones."""
 RESEND_LEAST_S = 0.5
 RESEND_WRITES_S = 1.5
 """Shortest and longest silence before writes are published again (`Patience`); it doubles each time. An answer is lost with its
@@ -415,6 +417,11 @@ class AmqpWire:
     def _forget(self, correlation_id: str) -> None:
         del self._open[correlation_id]
         self._resend_s.pop(correlation_id, None)
+        if len(self._due) > 4 * len(self._open) + DUE_SPARE:
+            # Times of answered requests, which can have deadlines of days, would stay until then.
+            self._due = [(request.deadline_s, open_id) for open_id, request in self._open.items()]
+            self._due += [(when_s, open_id) for open_id, when_s in self._resend_s.items()]
+            heapq.heapify(self._due)
 
     def _expire_all(self) -> None:
         self._publish_waiting()

@@ -108,6 +108,25 @@ def test_a_call_after_the_end_is_told_that_the_connection_is_closed(served: Serv
     run(test)
 
 
+def test_a_call_that_waits_for_a_thread_at_the_end_is_told_so_and_its_task_is_not_cancelled() -> None:
+    async def test() -> None:
+        let_go = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            session = aio._InThreads(pool)
+            first, second, third = (asyncio.create_task(session._run(let_go.wait)) for _ in range(3))
+            await asyncio.sleep(0)
+            third.cancel()
+            pool.shutdown(wait=False, cancel_futures=True)
+            with pytest.raises(errors.Unreachable, match="closed by this program"):
+                await second
+            with pytest.raises(asyncio.CancelledError):
+                await third
+            let_go.set()
+            assert await first
+
+    run(test)
+
+
 def test_a_message_that_comes_after_nobody_waits_for_it_stays_in_its_queue(cluster: EmbeddedCluster, url: str) -> None:
     del cluster
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +14,9 @@ from brokerha.client import Client, large
 from brokerha.client.outcomes import Written
 from brokerha.client.reads import Literal, Solutions
 from brokerha.ingress import insert_data
-from brokerha.model.errors import InvalidRequest, OutcomeUnknown, Rejected, WrongState
+from brokerha.model.errors import InvalidRequest, NotReady, OutcomeUnknown, Rejected, WrongState
 from brokerha.model.operations import Operation
-from brokerha.model.reserved.staging import TABLE
+from brokerha.model.reserved.staging import COMMIT, TABLE
 from brokerha.stores.execution import staged
 
 
@@ -87,6 +88,48 @@ def test_a_part_that_is_refused_ends_it(db: Client) -> None:
     with pytest.raises(InvalidRequest, match="MALFORMED DATA"), db.large_transaction() as tx:
         tx.add("main", text)
     assert (size(db), left(db)) == (0, 0)
+
+
+def test_nothing_is_lost_when_a_part_is_not_taken_for_a_while(db: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    tx = db.large_transaction()
+    write, refusals = db.write, [NotReady("no primary"), OutcomeUnknown("tx")]
+
+    def refused(*arguments: Any, **options: Any) -> Written:
+        done = write(*arguments, **options)
+        if refusals:
+            # Whether it was done or not, the same part is handed over again.
+            raise refusals.pop()
+        return done
+
+    monkeypatch.setattr(tx, "_writer", SimpleNamespace(write=refused))
+    for number in range(1500):
+        while True:
+            try:
+                tx.put("t", f"{number:04}", "v")
+                break
+            except (NotReady, OutcomeUnknown):
+                continue
+    tx.commit()
+    assert (refusals, len(db.range("t", limit=2000, min_lsn="latest"))) == ([], 1500)
+
+
+def test_one_with_a_key_keeps_its_parts_when_its_commit_is_not_taken_now(db: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    tx = db.large_transaction(key="import-2")
+    write = db.write
+
+    def refused(rows: Sequence[Operation], **options: Any) -> Written:
+        if rows[-1][0] == COMMIT:
+            raise NotReady("between two primaries")
+        return write(rows, **options)
+
+    tx.put("t", "k", "1")
+    monkeypatch.setattr(tx, "_writer", SimpleNamespace(write=refused))
+    with pytest.raises(NotReady):
+        tx.commit()
+    assert left(db) == 1
+    with db.large_transaction(key="import-2") as again:
+        again.put("t", "k", "1")
+    assert (db.get("t", "k", min_lsn="latest"), left(db)) == (b"1", 0)
 
 
 def test_what_speaks_against_it_is_said_at_the_commit(db: Client) -> None:

@@ -234,6 +234,16 @@ class Masters:
         self._wire.answered(properties.correlation_id, client_wire.encode_answer(error, "", answer))
 
 
+def test_times_of_answered_requests_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire_module, "PikaThread", NoThread)
+    monkeypatch.setattr(wire_module, "DUE_SPARE", 10)
+    wire = AmqpWire("amqp://127.0.0.1:1/")
+    wire.up(Masters(wire, {}))
+    for _ in range(200):
+        wire.ask("status", {}, 3_600_000)
+    assert len(wire._due) <= 10
+
+
 class TestTransactionsOfAllMasters:
     @pytest.fixture
     def listed(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:

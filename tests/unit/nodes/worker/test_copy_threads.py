@@ -8,7 +8,22 @@ from typing import Any
 
 import pytest
 
-from brokerha.model.ready import ApplyBatch, CopyKept, KeepCopy, MakeSnapshot, StoreDone
+from brokerha.model.ready import (
+    ApplyBatch,
+    ChunksRead,
+    CopyAnswer,
+    CopyDecision,
+    CopyKept,
+    KeepCopy,
+    LoadFailed,
+    MakeSnapshot,
+    OpenLoad,
+    RangeRead,
+    ReadChunks,
+    ReadRange,
+    SnapshotMade,
+    StoreDone,
+)
 from brokerha.nodes.worker import copying
 from brokerha.nodes.worker.node import CopyThreads
 from brokerha.ports.store import Applied
@@ -67,15 +82,32 @@ def test_whoever_wants_to_know_hears_of_a_snapshot_that_was_made() -> None:
     threads.close(WAIT_S)
 
 
-def test_a_fault_while_a_copy_is_kept_is_told_as_its_end() -> None:
-    class Source:
-        def keep(self, _number: int, _frozen: Any) -> None:
-            raise ValueError("a fault")
+class Faulty:
+    """A copy of which every call ends in a fault."""
 
-    copy: Any = Source()
+    def __getattr__(self, _name: str) -> Any:
+        def fails(*_: object) -> None:
+            raise MemoryError("a fault")
+
+        return fails
+
+
+@pytest.mark.parametrize(
+    ("decision", "answer"),
+    [
+        (KeepCopy(7), CopyKept(7, -1, 0, "MemoryError: a fault")),
+        (MakeSnapshot("n"), SnapshotMade("n", 0, "", 0, 0, (), "MemoryError: a fault")),
+        (ReadChunks("w2", "n", (3, 4)), ChunksRead("w2", "n", ((3, None), (4, None)))),
+        (ReadRange("w2", 1, 9), RangeRead("w2", 1, 9, (), 0)),
+        (OpenLoad(), LoadFailed("MemoryError: a fault")),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_whoever_waits_for_work_that_ends_in_a_fault_is_told(decision: CopyDecision, answer: CopyAnswer) -> None:
+    copy: Any = Faulty()
     woken = threading.Semaphore(0)
     threads = CopyThreads(copy, "w1", woken.release)
-    threads.begin(KeepCopy(7))
+    threads.begin(decision)
     assert woken.acquire(timeout=WAIT_S)
     threads.close(WAIT_S)
-    assert threads.finished() == [CopyKept(7, -1, 0, "ValueError: a fault")]
+    assert threads.finished() == [answer]

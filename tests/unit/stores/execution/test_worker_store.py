@@ -11,7 +11,7 @@ import pytest
 from brokerha.model.errors import StoreDamaged, StoreDiffers, StoreError, StoreFull
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.operations import APPLIED, REJECTED, Result
-from brokerha.stores.execution import batch, effects_log, evaluation
+from brokerha.stores.execution import batch, effects_log, evaluation, worker_store
 from tests.contracts.store_contract import A, B, C, logged, quads, rows, run, transaction
 from tests.unit.stores.line_engine import lose_power
 from tests.unit.stores.store_place import COUNT, Place, files_limited_to
@@ -188,6 +188,17 @@ def test_the_effects_log_keeps_what_was_asked_and_not_much_more(place: Place) ->
     assert store.logged(76, 100) == given[75:]
     assert store.logged(76, 77) == given[75:77]
     assert store.logged_from() == 76
+
+
+def test_a_range_of_long_lines_is_read_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_store, "LOGGED_BYTES", 1500)
+    store = place.open()
+    lines = [line for number in range(5) for line in logged(run(store, [("put", "t", b"%d" % number, bytes(1000))]))]
+    assert store.logged(1, 9) == lines[:2]
+    assert store.logged(3, 9) == lines[2:4]
+    assert store.logged(5, 9) == lines[4:]
+    # What was executed already is answered again as a whole, whatever its size.
+    assert len(store.execute(1, [(line.txid, line.timestamp, b"") for line in lines])) == 5
 
 
 def test_a_bulk_load_does_not_fill_the_effects_log(place: Place) -> None:
