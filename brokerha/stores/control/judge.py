@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from brokerha.model.control import KEY, Check
+from brokerha.model.control import KEY, Check, failure
 from brokerha.model.errors import Rejected
 from brokerha.model.invariants import invariant
 from brokerha.model.operations import OnKey
@@ -50,7 +50,7 @@ def judge(
         problems.update(problems_of(repository, checks))
     if problems:
         name = min(problems)
-        raise Rejected(f"check {name!r} failed: {problems[name]} ({after.checks[name].about()})")
+        raise Rejected(failure(after.checks[name], problems[name]))
 
 
 def judge_evaluation(
