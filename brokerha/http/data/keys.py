@@ -15,11 +15,11 @@ from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, begin_write, done, read, result, write
 from brokerha.http.guard.rights import demand_operations, only_readable
-from brokerha.model.errors import InvalidRequest, Rejected
+from brokerha.model.errors import InvalidRequest, Rejected, TooLarge
 from brokerha.model.etags import etag_of, is_etag
 from brokerha.model.ids import TxId
 from brokerha.model.operation_checks import TABLE
-from brokerha.model.operations import Operation
+from brokerha.model.operations import VALUE_TOO_LARGE, Operation
 
 OCTETS = "application/octet-stream"
 
@@ -53,7 +53,10 @@ async def put(call: Call) -> Answer:
     txid = _begin_write(call)
     table, key = call.path_text("table"), call.path_bytes("key")
     condition = _condition(call, table, key)
-    value = await call.body()
+    try:
+        value = await call.body()
+    except TooLarge:
+        raise TooLarge(f"the value has more than {call.door.limits.body_limit_bytes} bytes: {VALUE_TOO_LARGE}") from None
     return await _write(call, [*condition, ("put", table, key, value)], txid)
 
 
