@@ -164,7 +164,7 @@ class FrontWire:
                 inner.add_done_callback(lambda done: take(left, done.result(), earlier))
 
         def take(left: int, reply: Reply, earlier: Reply | None) -> None:
-            if reply.status == UNKNOWN and ("stopping" in reply.reason or "not primary" in reply.reason):
+            if reply.status == UNKNOWN and reply.is_parting:
                 again(left, reply)
             elif earlier and reply.status == REFUSED and not isinstance(error_named(reply.error, ""), InvalidRequest):
                 # A temporary refusal says nothing about the earlier master, which can have taken the write in.

@@ -15,6 +15,7 @@
     http_connections.py pool of HTTP connections, and credentials from the environment
     http_nodes.py   choice of a node to ask, questions to all nodes, and the meaning of their answers
     http_requests.py the HTTP request of each read, transaction step, operator command and question
+    http_shapes.py      shapes of the answers of a node
 
     Client ---> Wire.submit(list of (transaction id, body)) ---> future of Reply for each
            ---> Wire.read(kind, name, arguments)            ---> future of the result

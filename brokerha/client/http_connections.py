@@ -50,8 +50,10 @@ FAULTS: Final = (OSError, http.client.HTTPException, ValueError)
 class NotConnected(OSError):
     """The connection failed, so nothing of the request was sent."""
 
-    remedy: str | None = ""
-    """The same as `Unreachable.remedy`."""
+    def __init__(self, text: str, remedy: str | None = "") -> None:
+        super().__init__(text)
+        self.remedy = remedy
+        """The same as `Unreachable.remedy`."""
 
 
 class _Base(NamedTuple):
@@ -162,7 +164,7 @@ class Connections:
             self.drop(connection)
             if isinstance(error, ConnectionError) and not base.is_tls and _speaks_tls(base, connect_s):
                 # A TLS door does not read plain HTTP, so nothing of the request was sent.
-                raise _not_so("it takes TLS only: write https://") from None
+                raise NotConnected("it takes TLS only: write https://", None) from None
             raise
 
     def give_back(self, url: str, connection: http.client.HTTPConnection) -> None:
@@ -223,12 +225,12 @@ class Connections:
         except ssl.SSLCertVerificationError as error:
             connection.close()
             remedy = "name its authority with BROKERHA_CA_FILE, and the host as the certificate does"
-            raise _not_so(f"its certificate is not trusted ({error.verify_message}): {remedy}") from None
+            raise NotConnected(f"its certificate is not trusted ({error.verify_message}): {remedy}", None) from None
         except (OSError, ValueError) as error:  # A ValueError: the host is not a valid name.
             connection.close()
             if getattr(error, "reason", "") in _NO_TLS:
-                raise _not_so(
-                    "it answers without TLS: write http://, or restart the node if its cluster file has a certificate since"
+                raise NotConnected(
+                    "it answers without TLS: write http://, or restart the node if its cluster file has a certificate since", None
                 ) from None
             raise NotConnected(str(error) or type(error).__name__) from None
         with self._lock:
@@ -269,13 +271,6 @@ class Connections:
             is_tls = parts.scheme == "https"
             base = self._bases[url] = _Base(is_tls, parts.hostname or "", parts.port, parts.path, headers)
         return base
-
-
-def _not_so(text: str) -> NotConnected:
-    """Return an error that the caller must fix; the text says how."""
-    error = NotConnected(text)
-    error.remedy = None
-    return error
 
 
 def _speaks_tls(base: _Base, within_s: float) -> bool:

@@ -215,11 +215,8 @@ def error_of_answer(url: str, status: int, headers: Mapping[str, str], body: byt
     if status < 300:
         return None
     if status < 400:
-        moved = Unreachable(
-            f"{url} answers {status} and sends to {headers.get('location') or 'nowhere'}: give the address of the node itself"
-        )
-        moved.remedy = None
-        return moved
+        where = headers.get("location") or "nowhere"
+        return Unreachable(f"{url} answers {status} and sends to {where}: give the address of the node itself", None)
     text = body.decode("utf-8", "replace").strip()
     name = headers.get("brokerha-error", "")
     if name and headers.get("content-type", "").startswith("application/json"):
@@ -249,9 +246,7 @@ def unreachable(url: str, error: Exception) -> Unreachable:
         text = "its answer was cut off"
     elif isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
         text = f"what answers there does not speak HTTP: {text[:100]!r}"
-    told = Unreachable(f"{url}: {text}")
-    told.remedy = getattr(error, "remedy", "")
-    return told
+    return Unreachable(f"{url}: {text}", getattr(error, "remedy", ""))
 
 
 def of_all(problems: Mapping[str, BrokerhaError]) -> BrokerhaError:
@@ -265,10 +260,8 @@ def of_all(problems: Mapping[str, BrokerhaError]) -> BrokerhaError:
     """
     if answered := [each for each in problems.values() if not isinstance(each, Unreachable)]:
         return answered[-1]
-    told = Unreachable("; ".join(dict.fromkeys(map(str, problems.values()))))
     remedies = {getattr(each, "remedy", "") for each in problems.values()}
-    told.remedy = remedies.pop() if len(remedies) == 1 else ""
-    return told
+    return Unreachable("; ".join(dict.fromkeys(map(str, problems.values()))), remedies.pop() if len(remedies) == 1 else "")
 
 
 def ask_everywhere(urls: Sequence[str], ask: Callable[[str], T]) -> dict[str, T]:

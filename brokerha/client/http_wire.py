@@ -47,6 +47,7 @@ from brokerha.client.http_requests import (
     read_of,
     step_of,
 )
+from brokerha.client.http_shapes import MESSAGES, OF_COMMANDS, OF_QUESTIONS, OF_READS, OF_STEPS, PACKED, TRANSACTIONS, Shape, shaped
 from brokerha.model.errors import BrokerhaError, NotFound, NotPrimary, NotReady, TimedOut, Unreachable, may_pass
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.outside.levels import min_lsn_text
@@ -76,33 +77,38 @@ class HttpAnswer(NamedTuple):
     content: bytes
 
 
-def _json(answer: HttpAnswer) -> Any:
-    return json.loads(answer.content)
+def _json(shape: Shape, answer: HttpAnswer) -> Any:
+    return shaped(shape, json.loads(answer.content))
 
 
-def _packed(answer: HttpAnswer) -> Any:
-    return msgpack.unpackb(answer.content, strict_map_key=False)
+def _packed(shape: Shape, answer: HttpAnswer) -> Any:
+    return shaped(shape, msgpack.unpackb(answer.content, strict_map_key=False))
 
 
-def _facts(answer: HttpAnswer) -> dict[str, Any]:
-    return answer_of(answer.content, answer.headers.get("content-type", ""))
+def _facts(action: str, answer: HttpAnswer) -> dict[str, Any]:
+    facts: dict[str, Any] = shaped(OF_STEPS.get(action, dict), answer_of(answer.content, answer.headers.get("content-type", "")))
+    return facts
 
 
 def _rows(answer: HttpAnswer) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(answer.content)["transactions"]
+    rows: list[dict[str, Any]] = _json(TRANSACTIONS, answer)["transactions"]
     return rows
 
 
 def _begun(answer: HttpAnswer) -> tuple[TxId, dict[str, Any]]:
-    facts = _facts(answer)
+    facts = _facts("begin", answer)
     return facts["txid"], facts
 
 
 def _outcome_of(kind: str, answer: HttpAnswer) -> ReadOutcome:
     """Return the outcome of a read."""
     body, content_type = answer.content, answer.headers.get("content-type", "").partition(";")[0]
+    if kind in PACKED and content_type != MSGPACK:
+        raise ValueError(content_type)
+    if kind in OF_READS:
+        shaped(OF_READS[kind], json.loads(body))
     if kind == "queue":
-        body = msgpack.packb(answer_of(body, content_type)["messages"])
+        body = msgpack.packb(shaped(MESSAGES, answer_of(body, content_type))["messages"])
     if kind in COLUMNS:
         body, content_type = column(body, COLUMNS[kind]), JSON
     stale_ms = answer.headers.get("brokerha-stale-ms")
@@ -176,12 +182,13 @@ class HttpWire:
             return self._transactions(deadline_s)
         if what == "command":
             request = command_of(arguments["name"], arguments["arguments"])
-            return self._exchange(request, deadline_s, _json, _is_refusal)
+            return self._exchange(request, deadline_s, partial(_json, OF_COMMANDS.get(arguments["name"], dict)), _is_refusal)
         request = question_of(what, arguments)
         if what == "outcome" and (arguments["txid"] in self._owners or arguments.get("node")):
             return self._outcome(arguments["txid"], arguments.get("node", ""), request, deadline_s)
+        decode = _packed if request.headers["Accept"] == MSGPACK else _json
         try:
-            return self._exchange(request, deadline_s, _packed if request.headers["Accept"] == MSGPACK else _json)
+            return self._exchange(request, deadline_s, partial(decode, OF_QUESTIONS.get(what, dict)))
         except NotFound:
             return None
 
@@ -211,8 +218,8 @@ class HttpWire:
         url = self._url_of(txid, asked.get("node", ""))
         if action == "commit":
             # After a lost commit the caller asks for the outcome (client/transactions.py). Other steps are sent again.
-            return self._exchange(step, deadline_s, _facts, _is_lost, only=url)
-        return self._inside(txid, url, step, deadline_s, _facts, _is_refusal)
+            return self._exchange(step, deadline_s, partial(_facts, action), _is_lost, only=url)
+        return self._inside(txid, url, step, deadline_s, partial(_facts, action), _is_refusal)
 
     def _url_of(self, txid: TxId, node: str = "") -> str:
         """Return the node that has a transaction: the known one, else the one that the caller names; empty without either."""
@@ -275,7 +282,7 @@ class HttpWire:
         """Ask the transaction's node, then the others, which can speak for its master now; return who knows, and the answer."""
 
         def ask(url: str, until_s: float) -> Any:
-            return self._exchange(request, until_s, _json, _is_lost, only=url)
+            return self._exchange(request, until_s, partial(_json, OF_QUESTIONS["outcome"]), _is_lost, only=url)
 
         found = ask_until_known(list(dict.fromkeys((first, *self._nodes.urls))), ask, deadline_s, self._closing)
         if found is not None and txid in self._owners:

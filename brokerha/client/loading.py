@@ -217,6 +217,8 @@ def _of_file(path: Path, name: str, base_iri: str | None) -> Iterator[tuple[int,
 
 def statements(source: Any, name: str, base_iri: str | None = None) -> Iterator[tuple[int, str]]:
     """Yield the statements of an open source, each with its line number or its number from the parser. Raises InvalidRequest."""
+    if isinstance(source, (bytes, bytearray)):
+        raise InvalidRequest("the source is a path, an open file or lines: put bytes into io.BytesIO(…)")
     if name == _INSERTED:
         return _inserted(source, base_iri)
     return _lines(source) if name in _BY_LINES else _parsed(source, _PARSED[name], base_iri)

@@ -186,15 +186,7 @@ def _told(http: httpx2.Client, overview: dict[str, Any], vhost: str) -> Manageme
             lambda rows: tuple(f"{what} at {e['name']}" for e in rows for what, key in _ALARMS.items() if e.get(key)),
         ),
         partitions=_asked(http, "/nodes", lambda rows: {e["name"]: tuple(e["partitions"]) for e in rows if e.get("partitions")}),
-        policies=_asked(
-            http,
-            f"/queues/{place}",
-            lambda rows: {
-                each["name"]: dict(each["effective_policy_definition"])
-                for each in rows
-                if each["name"].startswith("brokerha.") and each.get("effective_policy_definition")
-            },
-        ),
+        policies=_policies(http, place),
         links=_asked(
             http,
             f"/federation-links/{place}",
@@ -206,6 +198,22 @@ def _told(http: httpx2.Client, overview: dict[str, Any], vhost: str) -> Manageme
             if each.get("protocol") == "amqp" and not is_loopback(each["ip_address"])
         ),
     )
+
+
+def _policies(http: httpx2.Client, place: str) -> dict[str, dict[str, Any]] | None:
+    """Return what policies say of brokerha's queues and exchanges; of an exchange the broker tells only the name of its policy."""
+    of_queues = _asked(http, f"/queues/{place}", lambda rows: {e["name"]: e.get("effective_policy_definition") for e in rows})
+    defined = _asked(http, f"/policies/{place}", lambda rows: {e["name"]: e["definition"] for e in rows})
+    of_exchanges = _asked(http, f"/exchanges/{place}", lambda rows: {e["name"]: (defined or {}).get(e.get("policy")) for e in rows})
+    if of_queues is None or of_exchanges is None:
+        return None
+    found = {"queue": of_queues, "exchange": of_exchanges}
+    return {
+        f"{kind} {name}": dict(definition)
+        for kind, definitions in found.items()
+        for name, definition in definitions.items()
+        if name.startswith("brokerha.") and definition
+    }
 
 
 def _asked(http: httpx2.Client, path: str, made: Callable[[list[dict[str, Any]]], T]) -> T | None:

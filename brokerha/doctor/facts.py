@@ -125,7 +125,7 @@ class ManagementFact:
     """User to (write, read) at the exchange of changes."""
     alarms: tuple[str, ...] | None = None
     policies: dict[str, dict[str, Any]] | None = None
-    """Name of a queue to the definition of its policy; only for queues of brokerha with a policy."""
+    """``queue`` or ``exchange`` with its name, to the definition of its policy; only for those of brokerha with a policy."""
     listeners: tuple[str, ...] | None = None
     """Addresses with AMQP without TLS."""
     links: dict[tuple[str, str], str] | None = None

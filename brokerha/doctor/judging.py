@@ -269,8 +269,10 @@ RUNNING: Final = "running"
 """Federation's word for a working link."""
 NEEDED: Final = ("basic.nack", "connection.blocked", "consumer_cancel_notify", "publisher_confirms")
 """Capabilities that nodes rely on."""
-HARMFUL: Final = frozenset({"expires", "message-ttl", "max-length", "max-age", "delivery-limit"})
-"""Arguments that a policy must not set for brokerha's queues."""
+FEDERATION: Final = frozenset({"federation-upstream", "federation-upstream-set", "federation-upstream-pattern"})
+_LIMITS: Final = frozenset({"max-length", "max-length-bytes", "max-age", "overflow", "message-ttl", "expires", "delivery-limit"})
+HARMFUL: Final = {"queue": _LIMITS | FEDERATION | {"dead-letter-exchange"}, "exchange": FEDERATION | {"alternate-exchange"}}
+"""Arguments that a policy must not set for brokerha's queues, and for its exchanges."""
 OWN_HOST: Final = "give each cluster a virtual host of its own (rabbitmqctl add_vhost), or correct the cluster file"
 DEFINITIONS: Final = "brokerha init definitions; rabbitmqctl import_definitions < deploy/definitions.json"
 
@@ -291,7 +293,7 @@ def of_broker(broker: BrokerFact, wanted: Wanted) -> list[Finding]:
         _alarm(broker),
         *_partitions(broker),
         _time_out(),
-        *_management(broker),
+        *_management(broker, wanted),
         *_links(broker, wanted),
         *_strangers(broker, wanted),
     ]
@@ -448,15 +450,20 @@ def _time_out() -> Finding:
     return not_checked("broker consumer time-out", why)
 
 
-def _management(broker: BrokerFact) -> Iterator[Finding]:
+def _management(broker: BrokerFact, wanted: Wanted) -> Iterator[Finding]:
     if broker.management is None:
         yield not_checked("broker policies", broker.management_problem)
         return
     for name, definition in (broker.management.policies or {}).items():
-        if harmful := sorted(HARMFUL & definition.keys()):
-            what = f"a policy sets {', '.join(harmful)}: messages go or queues vanish"
-            command = f"rabbitmqctl list_policies -p {shlex.quote(broker.vhost)}; rabbitmqctl clear_policy … NAME"
-            yield Finding(WARNING, f"queue {name}", what, command)
+        kind = name.partition(" ")[0]
+        harmful = HARMFUL[kind] & definition.keys()
+        if kind == "exchange" and wanted.linked:
+            harmful -= FEDERATION
+        if harmful:
+            what = f"a policy sets {', '.join(sorted(harmful))}: messages go, or come from elsewhere, or queues vanish"
+            vhost = shlex.quote(broker.vhost)
+            command = f"rabbitmqctl list_policies -p {vhost}; rabbitmqctl clear_policy -p {vhost} NAME (or list_ and clear_operator_policy)"
+            yield Finding(WARNING, name, what, command)
     for place in broker.management.listeners or ():
         what = f"it takes connections without TLS at {place}"
         command = "in rabbitmq.conf: listeners.tcp = none, or listeners.tcp.local = 127.0.0.1:5672"

@@ -44,6 +44,9 @@ PRIVATE: Final = {branches.TABLE: "what is prepared", staging.TABLE: "what is st
 """Tables that clients cannot write by name, with their content."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
+_FAILURE: Final = re.compile(r"check '[A-Za-z0-9_.-]{1,64}' failed(?=: )")
+_TARGET: Final = re.compile(r"\((?:ASK|SELECT) in repository '([A-Za-z0-9_-]+)'\)\Z|\(key '[^']*' of table '([^'\\]+)'\)\Z")
+"""The end of a failure; a key or table with quotes in its name is not recognised, so only users who can read all see it."""
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}(?:\.[0-9]{1,40})?\Z")
 
 
@@ -72,6 +75,26 @@ class Condition(NamedTuple):
     """``present``, ``absent``, ``=``, ``!=``, ``>=`` or ``<=``."""
     value: str
     """The text after the sign."""
+
+
+def failure(check: Check, problem: str) -> str:
+    """Return the reason for which a transaction is rejected after this check failed."""
+    return f"check {check.name!r} failed: {problem} ({check.about()})"
+
+
+def failed_in(reason: str) -> tuple[str, str, str] | None:
+    """Return of a `failure` the part without data, the repository and the table; None for another reason. Masters keep reasons as text.
+
+    >>> failed_in("check 'c' failed: expected true, found false (ASK in repository 'main')")
+    ("check 'c' failed", 'main', '')
+    >>> failed_in("check 'c' failed: expected >= 0, found -1 (key 'k' of table 't')")
+    ("check 'c' failed", '', 't')
+    """
+    found = _FAILURE.search(reason)
+    if found is None:
+        return None
+    target = _TARGET.search(reason)
+    return found[0], *((target[1] or "", target[2] or "") if target else ("", ""))
 
 
 def is_check_name(text: str) -> bool:

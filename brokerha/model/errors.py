@@ -174,16 +174,10 @@ class TimedOut(NotReady):
 class Unreachable(BrokerhaError):
     """No node answered at the given address within the deadline."""
 
-    _remedy: str | None = ""
-
-    @property
-    def remedy(self) -> str | None:
+    def __init__(self, text: str = "", remedy: str | None = "") -> None:
+        super().__init__(text)
+        self.remedy = remedy
         """Advice to people, unless it is to start nodes (empty); None if the text contains it."""
-        return self._remedy
-
-    @remedy.setter
-    def remedy(self, remedy: str | None) -> None:
-        self._remedy = remedy
         if remedy != "":
             # When an error ends a task on Spark, only its traceback reaches the driver.
             self.add_note(f"{REMEDY}{remedy or ''}")
@@ -254,7 +248,7 @@ def may_pass(error: BrokerhaError) -> bool:
     return type(error) in {NotReady, NotPrimary} or isinstance(error, (StoreError, JournalError))
 
 
-def error_named(name: str, text: str, txid: str = "", lsn: int = 0) -> BrokerhaError:
+def error_named(name: str, text: str, txid: str = "", lsn: int = 0, remedy: str | None = "") -> BrokerhaError:
     """Return the error of the class with this name, as it came over a wire; `NotReady` for an unknown name."""
     kind = globals().get(name)
     if not (isinstance(kind, type) and issubclass(kind, BrokerhaError)):
@@ -263,4 +257,4 @@ def error_named(name: str, text: str, txid: str = "", lsn: int = 0) -> BrokerhaE
         return kind(text, txid, lsn)
     if issubclass(kind, OutcomeUnknown):
         return kind(txid, text)
-    return kind(text)
+    return kind(text, remedy) if issubclass(kind, Unreachable) else kind(text)

@@ -71,6 +71,7 @@ EFFECT_LIMIT_BYTES = 10 * 1024 * 1024
 OPERATIONS_LIMIT = 100_000
 TOO_LARGE: Final = "split it; quads of any number are loaded from a file: brokerha load, brokerha pipeline load"
 """Advice in error texts."""
+VALUE_TOO_LARGE: Final = "divide the value over several keys"
 
 NO_UTF8: Final = "a text holds half of a surrogate pair, which UTF-8 cannot write"
 
@@ -452,7 +453,9 @@ def pack_operations(operations: Sequence[Operation]) -> bytes:
     check_operations(operations)
     body: bytes = msgpack.packb(operations)
     if len(body) > BODY_LIMIT_BYTES:
-        message = f"the transaction has {len(body)} bytes; the limit is {BODY_LIMIT_BYTES}: {TOO_LARGE}"
+        is_value = len(operations) == 1 and operations[0][0] == "put"
+        advice = VALUE_TOO_LARGE if is_value else TOO_LARGE
+        message = f"the transaction has {len(body)} bytes; the limit is {BODY_LIMIT_BYTES}: {advice}"
         raise TooLarge(message)
     return body
 

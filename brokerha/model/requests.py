@@ -68,6 +68,8 @@ class Reply:
     error: str = ""
     """Name of the class in errors.py for ``rejected``, ``refused`` and ``unknown``."""
     reason: str = ""
+    is_parting: bool = False
+    """For ``unknown``: the process stops, or is not primary any more, so that another one knows the outcome."""
 
 
 REJECTED_STATUS = "rejected"

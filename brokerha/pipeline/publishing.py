@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Self
 
-from brokerha.model.errors import ConfigurationError, Unreachable, error_named
+from brokerha.model.errors import ConfigurationError, error_named
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 from brokerha.model.outside.levels import parse_ack
@@ -195,10 +195,7 @@ class Result:
             "the same rows under it again go on after them, and nothing is done twice"
         )
         if self.error:
-            error = error_named(self.error, f"{self.reason} ({done})")
-            if isinstance(error, Unreachable):
-                error.remedy = self.remedy
-            raise error
+            raise error_named(self.error, f"{self.reason} ({done})", remedy=self.remedy)
         if self.rejects > options.max_rejects and not options.is_dry_run:
             first = self.first_rejects[0]
             where = f", all in {options.rejects}" if options.rejects else ""

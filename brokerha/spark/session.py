@@ -199,10 +199,7 @@ def error_of_task(text: str) -> BrokerhaError | None:
     for name, words, has_remedy, remedy in reversed(_OURS.findall(text)):
         known = getattr(errors, name, None)
         if isinstance(known, type) and issubclass(known, BrokerhaError):
-            ours = errors.error_named(name, words.strip())
-            if isinstance(ours, errors.Unreachable) and has_remedy:
-                ours.remedy = remedy.strip() or None
-            return ours
+            return errors.error_named(name, words.strip(), remedy=(remedy.strip() or None) if has_remedy else "")
         if name == LinesMissing.__name__:
             return LinesMissing(words.strip())
     return None

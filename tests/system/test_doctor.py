@@ -25,6 +25,7 @@ from brokerha.doctor.machine_facts import own_addresses
 from brokerha.transports.topology import WRITES_QUEUE_BYTES
 from tests.support.broker_source import BrokerSource
 from tests.support.private_broker import PrivateBroker
+from tests.support.waiting import until
 
 VHOST = "doctor"
 FILE = """\
@@ -126,6 +127,25 @@ def _mended(patient: Patient, command: str) -> None:
     else:
         with patient.source.management() as management:
             management.import_definitions(patient.definitions)
+
+
+def test_policies_that_somebody_set_by_hand(patient: Patient):
+    of_queues = {"max-length": 10, "overflow": "drop-head", "message-ttl": 60_000, "dead-letter-exchange": "amq.fanout"}
+    with patient.source.management() as management:
+        management.set_policy(VHOST, "short", of_queues, r"^brokerha\.writes\.", "queues")
+        management.set_policy(VHOST, "away", {"alternate-exchange": "amq.fanout"}, r"^brokerha\.data$", "exchanges")
+        # The interface tells the policies of queues with its statistics, which are seconds old.
+        until(lambda: any(queue.get("policy") for queue in management.queues(VHOST)), "the policy at a queue")
+    try:
+        code, found = patient.examined("m1", management=True)
+    finally:
+        with patient.source.management() as management:
+            for name in ("short", "away"):
+                management._request("DELETE", f"/policies/{VHOST}/{name}")
+    assert code >= 1
+    assert "sets dead-letter-exchange, max-length, message-ttl, overflow" in found["queue brokerha.writes.any"]["what"]
+    assert "sets alternate-exchange" in found["exchange brokerha.data"]["what"]
+    assert f"clear_policy -p {VHOST}" in found["exchange brokerha.data"]["command"]
 
 
 def test_rights_that_are_too_few(patient: Patient):

@@ -42,11 +42,11 @@ def as_text(content: bytes, what: str) -> str:
         raise InvalidRequest(f"{what} is not UTF-8: byte {error.start} is 0x{content[error.start]:02x}; save it as UTF-8") from None
 
 
-def read_bytes(argument: str | None, file: Path | None, what: str) -> bytes:
+def read_bytes(argument: str | None, file: Path | None, what: str, advice: str = TOO_LARGE) -> bytes:
     """Read the bytes of an argument (``-`` for standard input) or of a file; exactly one of the two must be given."""
     with first_bytes(argument, file, what) as (content, whole):
         if whole is not None:
-            raise TooLarge(f"{what} is larger than {BODY_LIMIT_BYTES} bytes, the limit of one transaction: {TOO_LARGE}")
+            raise TooLarge(f"{what} is larger than {BODY_LIMIT_BYTES} bytes, the limit of one transaction: {advice}")
         return content
 
 

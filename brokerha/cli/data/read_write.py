@@ -20,7 +20,7 @@ from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import AckOption, Answer, ApartOption, FormatOption, KeyOption, MinLsnOption, RepositoryOption
 from brokerha.cli.common.inputs import as_text, first_bytes, read_bytes, read_progress, read_text
 from brokerha.cli.common.output import Format
-from brokerha.model.operations import BODY_LIMIT_BYTES
+from brokerha.model.operations import BODY_LIMIT_BYTES, VALUE_TOO_LARGE
 from brokerha.model.requests import WAIT
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def put(
     key: KeyOption = "",
 ) -> Answer:
     """Write one key of a table."""
-    content, row_key = read_bytes(value, file, "the value"), os.fsencode(name)
+    content, row_key = read_bytes(value, file, "the value", VALUE_TOO_LARGE), os.fsencode(name)
     return placed(cluster.client.put(table, row_key, content, key=key, ack=ack, apart=apart))
 
 

@@ -21,11 +21,11 @@ from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, begin_write, done, read, result, write
 from brokerha.http.guard.guard import demand_operations, only_readable
 from brokerha.ingress.rdf_bodies import utf8
-from brokerha.model.errors import InvalidRequest, Rejected
+from brokerha.model.errors import InvalidRequest, Rejected, TooLarge
 from brokerha.model.etags import etag_of, is_etag
 from brokerha.model.ids import TxId
 from brokerha.model.operation_checks import TABLE
-from brokerha.model.operations import OPERATIONS_LIMIT, Operation
+from brokerha.model.operations import OPERATIONS_LIMIT, VALUE_TOO_LARGE, Operation
 from brokerha.model.outside.foreign_json import ITEMS_LIMIT, parse_foreign_json
 from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 
@@ -202,7 +202,10 @@ async def put(call: Call) -> Answer:
     txid = _begin_write(call)
     table, key = call.path_text("table"), call.path_bytes("key")
     condition = _condition(call, table, key)
-    value = await call.body()
+    try:
+        value = await call.body()
+    except TooLarge:
+        raise TooLarge(f"the value has more than {call.door.limits.body_limit_bytes} bytes: {VALUE_TOO_LARGE}") from None
     return await _write(call, [*condition, ("put", table, key, value)], txid)
 
 

@@ -35,7 +35,7 @@ from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, begin_write, facts_of, read, write
-from brokerha.http.guard.guard import demand_operations, demand_packed, demand_reads
+from brokerha.http.guard.guard import demand_operations, demand_packed, demand_reads, readable_reason
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, TooLarge, UnsupportedType
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
@@ -74,7 +74,7 @@ async def get(call: Call) -> Answer:
     outcome = await call.door.in_thread(call.front.outcome, txid)
     if outcome is None:
         raise NotFound(f"transaction {txid} is not known to {call.front.node_id}: it was never taken in here, or is forgotten")
-    return answer.as_json(outcome)
+    return answer.as_json({**outcome, "reason": readable_reason(call, outcome["reason"])})
 
 
 async def post_batch(call: Call) -> Answer:
@@ -95,7 +95,9 @@ async def post_batch(call: Call) -> Answer:
     def submit_all() -> list[Future[Reply] | Reply]:
         return [_submit(hand_in, txid, packed) for txid, packed in writes]
 
-    replies = Replies(await call.door.parsing(is_plain(body), submit_all), [txid for txid, _ in writes])
+    replies = Replies(
+        await call.door.parsing(is_plain(body), submit_all), [txid for txid, _ in writes], partial(readable_reason, call)
+    )
     deadline_s = (timeout_ms + call.door.limits.grace_ms) / 1000
     return Answer(200, content_type=REPLIES_TYPE, pieces=replies.pieces(deadline_s))
 
@@ -128,7 +130,9 @@ def _reads_of(body: bytes) -> list[Any]:
 class Replies:
     """The replies to a batch, in pieces: all that came since the last piece."""
 
-    def __init__(self, submitted: list[Future[Reply] | Reply], txids: list[TxId]) -> None:
+    def __init__(self, submitted: list[Future[Reply] | Reply], txids: list[TxId], readable: Callable[[str], str]) -> None:
+        """``readable`` returns a reason as this user may read it."""
+        self._readable = readable
         self._open = dict.fromkeys(txids)
         self._submitted = submitted
         self._arrived: deque[Reply] = deque()
@@ -156,10 +160,10 @@ class Replies:
             count -= len(arrived)
             for reply in arrived:
                 self._open.pop(reply.txid, None)
-            yield _packed(arrived)
+            yield self._packed(arrived)
             if count and loop.time() >= deadline:
                 reason = "the node did not answer in time"
-                yield _packed([Reply(0, txid, UNKNOWN, 0, "OutcomeUnknown", reason) for txid in self._open])
+                yield self._packed([Reply(0, txid, UNKNOWN, 0, "OutcomeUnknown", reason) for txid in self._open])
                 return
 
     async def _woken(self, limit_s: float) -> None:
@@ -177,6 +181,5 @@ class Replies:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._wake_up.set)
 
-
-def _packed(replies: list[Reply]) -> bytes:
-    return encode_replies([(reply.txid, reply.status, reply.lsn, reply.error, reply.reason) for reply in replies])
+    def _packed(self, replies: list[Reply]) -> bytes:
+        return encode_replies([(each.txid, each.status, each.lsn, each.error, self._readable(each.reason)) for each in replies])

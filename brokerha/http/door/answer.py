@@ -106,10 +106,10 @@ def status_of(error: BrokerhaError) -> int:
     return next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
 
 
-def of_error(error: BrokerhaError, *, wants_json: bool) -> Answer:
-    """Return the answer for an error."""
+def of_error(error: BrokerhaError, *, wants_json: bool, sentence: str = "") -> Answer:
+    """Return the answer for an error; ``sentence`` replaces its text."""
     name, status = type(error).__name__, status_of(error)
-    facts: dict[str, Any] = {"error": name, "text": str(error)[:TEXT_LIMIT] or name}
+    facts: dict[str, Any] = {"error": name, "text": (sentence or str(error))[:TEXT_LIMIT] or name}
     headers: dict[str, str | int] = {"Brokerha-Error": name}
     txid, lsn = getattr(error, "txid", ""), getattr(error, "lsn", 0)
     if txid:

@@ -18,7 +18,7 @@ from brokerha.http.door import answer as answers
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call, headers_of, wants_json
 from brokerha.http.door.door import Door
-from brokerha.http.guard.guard import Guard, is_foreign, place_of, store_of
+from brokerha.http.guard.guard import Guard, is_foreign, place_of, readable_reason, store_of
 from brokerha.model.errors import BrokerhaError, NotReady
 from brokerha.model.faults import fault_fields
 
@@ -162,7 +162,7 @@ class Endpoint:
         try:
             return await self._answer(call)
         except BrokerhaError as error:
-            answer = answers.of_error(error, wants_json=call.wants_json())
+            answer = answers.of_error(error, wants_json=call.wants_json(), sentence=readable_reason(call, str(error)))
             answer.headers = {**call.error_headers, **answer.headers}
             answer.status = call.error_status or answer.status
             return answer

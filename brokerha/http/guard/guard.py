@@ -24,6 +24,7 @@ from brokerha.http.door.call import Call, lacks
 from brokerha.http.guard.users import ADMIN, READ, WRITE, Failures, User, Users
 from brokerha.ingress.limits import is_plain_data, is_plain_request
 from brokerha.ingress.rdf_bodies import Graph, context_text, contexts_of
+from brokerha.model.control import failed_in
 from brokerha.model.errors import InvalidRequest, NotAllowed, NotReady, TooLarge
 from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 from brokerha.model.operations import Operation, unpack_operations
@@ -332,6 +333,16 @@ async def limited(call: Call, kind: str, name: str, arguments: dict[str, Any], *
         return arguments
     within = [context_text(graph) for graph in contexts] or ["null" if each == DEFAULT else f"<{each}>" for each in held]
     return {**arguments, "context": tuple(within)}
+
+
+def readable_reason(call: Call, reason: str) -> str:
+    """Return why a write failed, without what a check of the control suite found where the caller cannot read."""
+    if call.may(READ, None) or (failed := failed_in(reason)) is None:
+        return reason
+    without_data, repository, table = failed
+    if (repository and call.may(READ, (GRAPH, repository))) or (table and call.may(READ, (TABLE, table))):
+        return reason
+    return f"{without_data}: this user cannot read what it found"
 
 
 def only_readable(call: Call, kind: str, names: Iterable[str]) -> list[str]:

@@ -310,7 +310,7 @@ class MasterNode:
         self._inbox.append(Submit(ticket, txid, body, level, copies, timeout_ms, apart))
         if self._ended:
             # The node ended meanwhile: this input is in the inbox that the loop no longer reads, or was among the last.
-            self.tickets.on_reply(Reply(ticket, txid, UNKNOWN, 0, "OutcomeUnknown", self._ended))
+            self.tickets.on_reply(Reply(ticket, txid, UNKNOWN, 0, "OutcomeUnknown", self._ended, is_parting=True))
         self.transport.wake()
         return future
 

@@ -166,7 +166,7 @@ class Tickets:
     def close(self, reason: str) -> None:
         """Answer every open ticket with *unknown*: the node stops."""
         for ticket, (txid, _, _) in list(self._receivers.items()):
-            self.on_reply(Reply(ticket, txid, UNKNOWN, 0, "OutcomeUnknown", reason))
+            self.on_reply(Reply(ticket, txid, UNKNOWN, 0, "OutcomeUnknown", reason, is_parting=True))
 
     def metrics(self) -> Numbers:
         """Return the numbers for /metrics; a commit lasts from the submission of a write until its answer as applied."""

@@ -303,7 +303,7 @@ class ProcessRunner:
         primary = self.master.primary if self.master is not None else None
         if self.master is not None and primary is not None and primary.change is not None:
             change, failure = primary.change, self.master.failure
-            self.master.close_tickets(f"{self.config.process} is not primary any more: {change.reason}")
+            self.master.close_tickets(f"{self.config.process} is not primary any more: {change.reason}", is_parting=True)
             self.master = None
             self.transport.speak_for("", 0)
             self._stand_by()

@@ -323,14 +323,14 @@ class MasterRunner:
         if not self.failure and self.primary is None:
             self.transport.send(self.core.sync.leave())
 
-    def close_tickets(self, reason: str) -> None:
+    def close_tickets(self, reason: str, *, is_parting: bool = False) -> None:
         """Answer every waiting caller with *unknown*."""
         waiting, self._open = self._open, {}
         for ticket, asked in waiting.items():
             if isinstance(asked, TxCommand):
                 self.on_tx_reply(TxReply(ticket, asked.txid, "OutcomeUnknown", reason))
             else:
-                self.on_reply(Reply(ticket, asked.txid, UNKNOWN, 0, "OutcomeUnknown", reason))
+                self.on_reply(Reply(ticket, asked.txid, UNKNOWN, 0, "OutcomeUnknown", reason, is_parting))
 
     def _is_mended(self, now: Instant) -> bool:
         """Build the core again from the journal once the pause is over; tell whether it was."""

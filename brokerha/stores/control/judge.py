@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from brokerha.model.control import KEY, Check, Condition, condition_of, number_of, shortened
+from brokerha.model.control import KEY, Check, Condition, condition_of, failure, number_of, shortened
 from brokerha.model.errors import Rejected
 from brokerha.model.invariants import invariant
 from brokerha.model.operations import OnKey
@@ -94,7 +94,7 @@ def judge(after: Suite, names: set[str], value_of: Callable[[bytes], bytes | Non
         problems.update(problems_of(repository, checks))
     if problems:
         name = min(problems)
-        raise Rejected(f"check {name!r} failed: {problems[name]} ({after.checks[name].about()})")
+        raise Rejected(failure(after.checks[name], problems[name]))
 
 
 def judge_evaluation(

@@ -35,7 +35,7 @@ def refuse(tokens: Tokens) -> None:
             iri = tokens.iri_of(index)
             if iri.startswith(RESERVED):
                 raise tokens.malformed(index, f"IRIs that begin with {RESERVED} are brokerha's own")
-            if index > 1 and RESERVED.startswith(iri) and tokens.word_of(index - 2) == "PREFIX":
+            if index > 1 and tokens.word_of(index - 2) == "PREFIX":
                 prefixes[tokens.text_of(index - 1)] = iri
         elif kind == PREFIXED:
             _refuse_prefixed(tokens, index, prefixes)
@@ -60,6 +60,9 @@ def _refuse_prefixed(tokens: Tokens, index: int, prefixes: dict[str, str]) -> No
     if "SERVICE" in prefix.upper() and tokens.text_of(index + 1) == "{":
         raise _refused(tokens, index, "SERVICE")
     start = prefixes.get(f"{prefix}:")
+    if start is None and tokens.word_of(index - 1) != "PREFIX":
+        # The engine reads FROMx:b as FROM x:b.
+        raise tokens.malformed(index, f"the prefix {prefix}: is not declared; if it begins with a keyword, put a space after that")
     if start is not None and (start + local.replace("\\", "")).startswith(RESERVED):
         raise tokens.malformed(index, f"IRIs that begin with {RESERVED} are brokerha's own")
 

@@ -1,9 +1,9 @@
 r"""SPARQL cut into tokens: just enough to find keywords, braces, names and variables reliably.
 
 Strings, IRIs and comments can contain words that are not keywords, so these must be cut exactly. Other tokens must only be cut at
-the same places as in the engine. The engine's own parser accepts less, but needs fewer spaces: it reads ``SERVICE:x{`` as a
-keyword and a name. Where the two could disagree, the text is refused with the advice to write a space. So an accepted text means
-the same to both.
+the same places as in the engine. SPARQL needs no space between two keywords, so ``FROMNAMED`` is cut into two. The engine's own
+parser accepts less, but needs even fewer spaces: it reads ``SERVICE:x{`` as a keyword and a name. Where the two could disagree, the
+text is refused with the advice to write a space. So an accepted text means the same to both.
 
 Codepoint escapes (``\u0041``) are allowed in IRIs and strings only, as in the engine; anywhere else they are refused,
 so that no keyword can hide behind them.
@@ -51,6 +51,13 @@ _ESCAPED = r"%[0-9A-Fa-f]{2}|\\[_~.\-!$&'()*+,;=/?\#@%]"
 _DOTTED = rf"[{_BASE}][{_INNER}]*+(?:\.++[{_INNER}]++)*+"
 _CODEPOINT = r"\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}"
 
+_KEYWORD: Final = re.compile(
+    "SELECT|DISTINCT|REDUCED|ASK|CONSTRUCT|DESCRIBE|FROM|NAMED|WHERE|USING|INSERT|DELETE|DATA|"
+    "CLEAR|DROP|CREATE|ADD|MOVE|COPY|SILENT|GRAPH|DEFAULT|ALL|TO",
+    re.IGNORECASE,
+)
+"""The keywords that can follow another one and that this package looks for."""
+_KEYWORDS: Final = re.compile(f"(?:{_KEYWORD.pattern}){{2,}}", re.IGNORECASE)
 _BACKSLASH: Final = re.compile(r"\\(.)")
 _CODEPOINTS: Final = re.compile(_CODEPOINT)
 _LOOKS_LIKE_COMPARISON: Final = re.compile(r"<[?$]|\(\)|&&")
@@ -168,6 +175,12 @@ def tokenize(text: str) -> Tokens:
             raise malformed(text, start, "unclear whether '<' compares or opens an IRI: put a space after it")
         elif kind == WORD and not text[start:end].isidentifier():
             raise malformed(text, start, f"no keyword and no prefixed name: {text[start:end][:50]}")
+        elif kind == WORD and _KEYWORDS.fullmatch(text, start, end):
+            for word in _KEYWORD.finditer(text, start, end):
+                kinds.append(kind)
+                starts.append(word.start())
+                ends.append(word.end())
+            continue
         elif kind == _UNKNOWN:
             raise malformed(text, start, f"unexpected {text[start]!r}")
         kinds.append(kind)

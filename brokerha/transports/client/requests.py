@@ -118,7 +118,7 @@ class Writes:
     def expire(self, reason: str, remedy: str = "") -> None:
         """Set OutcomeUnknown for each write that was possibly taken, otherwise Unreachable."""
         for txid, (_, futures) in self._open.items():
-            problem = OutcomeUnknown(txid) if self.attempts else _unreachable(reason, remedy)
+            problem = OutcomeUnknown(txid) if self.attempts else Unreachable(reason, remedy)
             for future in futures:
                 future.set_exception(problem)
         self._open.clear()
@@ -178,14 +178,8 @@ class Question:
 
     def expire(self, reason: str, remedy: str = "") -> None:
         """Set the last refusal of a master, or TimedOut when a master possibly works on it, or Unreachable."""
-        problem = self._refusal or (TimedOut("no answer within the deadline") if self.attempts else _unreachable(reason, remedy))
+        problem = self._refusal or (TimedOut("no answer within the deadline") if self.attempts else Unreachable(reason, remedy))
         self._future.set_exception(problem)
-
-
-def _unreachable(reason: str, remedy: str) -> Unreachable:
-    error = Unreachable(reason)
-    error.remedy = remedy
-    return error
 
 
 def read_outcome(answer: Mapping[str, Any]) -> ReadOutcome:

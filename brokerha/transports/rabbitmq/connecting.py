@@ -384,10 +384,9 @@ class LedNowhere(KombuError):
 
 def no_broker(*problems: Problem) -> Unreachable:
     """Return the error of a command without a broker, with the reason (`explain`) for each address."""
-    error = Unreachable("; ".join(problem.reason for problem in problems))
     # A broker that answers is closer to working than a silent one: its problem comes first.
-    error.remedy = next((problem.remedy for problem in problems if problem.remedy != NO_BROKER), NO_BROKER)
-    return error
+    remedy = next((problem.remedy for problem in problems if problem.remedy != NO_BROKER), NO_BROKER)
+    return Unreachable("; ".join(problem.reason for problem in problems), remedy)
 
 
 def foreign(error: BaseException, address: Address) -> Problem | None:

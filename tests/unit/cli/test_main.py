@@ -41,9 +41,7 @@ http = "127.0.0.1:2"
 
 
 def untrusted() -> NotConnected:
-    error = NotConnected("not trusted: name its authority")
-    error.remedy = None
-    return error
+    return NotConnected("not trusted: name its authority", None)
 
 
 CLUSTER_COMMANDS = {

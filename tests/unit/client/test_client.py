@@ -233,7 +233,7 @@ def test_text_and_whatever_holds_bytes_is_written(value: Any) -> None:
         (lambda db: db.update("nowhere", "CLEAR ALL"), errors.Rejected, "nowhere"),
         (lambda db: db.query("main", "ASK {}", accept="image/png"), errors.NotAcceptable, "no format for Accept"),
         (lambda db: db.put("t", b"k" * 401, b""), errors.InvalidRequest, "400 bytes"),
-        (lambda db: db.put("t", b"k", b"v" * 9_000_000), errors.TooLarge, "split it"),
+        (lambda db: db.put("t", b"k", b"v" * 9_000_000), errors.TooLarge, "divide the value over several keys"),
         (lambda db: db.put("t", "k", "v", ack="maybe"), errors.InvalidRequest, "applied=N"),
         (lambda db: db.put("t", "k", "v", timeout=0), errors.InvalidRequest, "timeout"),
         (lambda db: db.put("t", "k", "v", key="no key"), errors.InvalidRequest, "ASCII"),

@@ -68,7 +68,7 @@ class Masters:
         return answer
 
 
-LOST = Reply(0, "key", UNKNOWN, 0, "OutcomeUnknown", "the node is stopping")
+LOST = Reply(0, "key", UNKNOWN, 0, "OutcomeUnknown", "the node ends", is_parting=True)
 READ_ONLY = Reply(0, "key", REFUSED, 0, "ReadOnly", "the disk is full")
 WRONG = Reply(0, "key", REFUSED, 0, "KeyReused", "key belongs to other operations")
 

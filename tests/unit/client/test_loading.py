@@ -10,7 +10,7 @@ import lzma
 import pytest
 
 from brokerha.client import Client, Session, loading
-from brokerha.client.loading import Loaded, in_graph, is_statement, relabelled
+from brokerha.client.loading import Loaded, in_graph, is_statement, relabelled, statements
 from brokerha.model import errors
 from brokerha.model.operations import Add, unpack_operations
 from brokerha.model.requests import REJECTED_STATUS, Reply
@@ -191,6 +191,12 @@ def test_a_packed_file_that_is_damaged_is_told_in_words(tmp_path, ending: str, s
     file.write_bytes({"cut off": packed[:middle], "changed": changed, "not packed": content}[damage])
     with pytest.raises(errors.InvalidRequest, match=f"a.{ending}.{suffix} cannot be read: |line |TURTLE"):
         Client(FakeWire(applied)).load("main", file)
+
+
+@pytest.mark.parametrize("format_name", ["nt", "ttl", "ru"])
+def test_bytes_are_no_source_and_told_what_is(format_name: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=r"put bytes into io.BytesIO"):
+        list(statements(b"<urn:a> <urn:b> <urn:c> .", format_name))
 
 
 def test_a_line_without_end_is_not_read_into_memory_for_nothing(monkeypatch) -> None:

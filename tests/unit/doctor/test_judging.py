@@ -69,9 +69,10 @@ def told(**changes: Any) -> list[Finding]:
     return broker(management=replace(TOLD, **changes))
 
 
-def linked(links: dict[tuple[str, str], str] | None) -> list[Finding]:
+def linked(links: dict[tuple[str, str], str] | None, policies: dict[str, dict[str, Any]] | None = None) -> list[Finding]:
     """At the broker of m1, which is to fetch from those of m2 and m3."""
-    return judging.of_broker(replace(BROKER, management=replace(TOLD, links=links)), replace(WANTED, linked=("m2", "m3")))
+    management = replace(TOLD, links=links, policies=policies)
+    return judging.of_broker(replace(BROKER, management=management), replace(WANTED, linked=("m2", "m3")))
 
 
 def read_by(masters: int) -> list[Finding]:
@@ -80,6 +81,7 @@ def read_by(masters: int) -> list[Finding]:
     return judging.of_broker(replace(BROKER, queues=queues), replace(WANTED, masters=2))
 
 
+FEDERATED = {"federation-upstream-set": "all"}
 THEIRS = "inequivalent arg … received 'brokerha.cluster.orders' but current is 'brokerha.cluster.stock'"
 LINKS = {
     (f"{master} {exchange}", exchange): "running" for master in ("m2", "m3") for exchange in ("brokerha.sync", "brokerha.data")
@@ -139,7 +141,12 @@ CASES: dict[str, tuple[list[Finding], str, str]] = {
     "blocked": (broker(blocked="low on disk"), PROBLEM, "low on disk"),
     "alarm": (told(alarms=("memory at rabbit@h",)), PROBLEM, "memory at rabbit@h"),
     "partition": (told(partitions={"rabbit@a": ("rabbit@b", "rabbit@c")}), PROBLEM, "rabbit@a from rabbit@b, rabbit@c"),
-    "policy": (told(policies={"brokerha.writes.any": {"expires": 1}}), WARNING, "a policy sets expires"),
+    "policy": (told(policies={"queue brokerha.writes.any": {"expires": 1}}), WARNING, "a policy sets expires"),
+    "policy of a limit": (told(policies={"queue brokerha.m1.sync": {"max-length-bytes": 1, "overflow": "drop-head"}}), WARNING, "sets max-length-bytes, overflow: "),
+    "policy of dead letters": (told(policies={"queue brokerha.m1.writes": {"dead-letter-exchange": "x"}}), WARNING, "sets dead-letter-exchange: "),
+    "policy of an exchange": (told(policies={"exchange brokerha.sync": {"alternate-exchange": "x"}}), WARNING, "sets alternate-exchange: "),
+    "federation where none is wanted": (told(policies={"exchange brokerha.data": FEDERATED}), WARNING, "sets federation-upstream-set: "),
+    "federation of a queue": (linked(LINKS, {"queue brokerha.writes.any": FEDERATED}), WARNING, "sets federation-upstream-set: "),
     "listener": (told(listeners=("10.0.0.1:5672",)), WARNING, "without TLS at 10.0.0.1:5672"),
     "a door that cannot be opened": (of_port(replace(PORT, problem="no users: make some")), PROBLEM, "cannot be opened: no users: make some"),
     "another cluster in the virtual host": (read_by(3), PROBLEM, "3 masters read brokerha.writes.any in the virtual host 'orders'"),

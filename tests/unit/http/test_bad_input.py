@@ -207,8 +207,12 @@ def test_what_no_error_of_ours_says_can_be_had_as_json_too(node: Node) -> None:
 
 
 def test_a_transaction_that_is_too_large_is_413_and_says_what_to_do(node: Node) -> None:
-    answer = node.ask("PUT", "/kv/t/k", b"v" * (BODY_LIMIT_BYTES + 1))
+    for size_bytes in (BODY_LIMIT_BYTES + 1, BODY_LIMIT_BYTES - 1):
+        answer = node.ask("PUT", "/kv/t/k", b"v" * size_bytes)
+        assert answer.status == 413
+        assert "divide the value over several keys" in answer.text
 
+    answer = node.ask("POST", "/tx", b"v" * (BODY_LIMIT_BYTES + 1), {"Content-Type": "application/x-msgpack"})
     assert answer.status == 413
     assert "split it" in answer.text
     assert not node.front.results

@@ -33,7 +33,7 @@ STRANGE = [
     ("POST", TRANSACTIONS, f"{LEVEL}=SNAPSHOT_READ", FORM, 201, ""),
     ("PUT", "/kv/bad/k", gzip.compress(b"v")[:-1], {"Content-Encoding": "gzip"}, 400, "cut off"),
     ("PUT", "/kv/bad/k", b"v", {"Content-Encoding": "br"}, 415, "gzip, deflate"),
-    ("PUT", "/kv/bad/k", gzip.compress(bytes(50_000_000)), {"Content-Encoding": "gzip"}, 413, "split it"),
+    ("PUT", "/kv/bad/k", gzip.compress(bytes(50_000_000)), {"Content-Encoding": "gzip"}, 413, "divide the value over several keys"),
     ("PUT", "/kv/bad/k", b"v", {"Origin": "http://["}, 403, "another site"),
     ("POST", "/tx", b'[["expect-since", "graph", "main", %d]]' % 2**70, JSON, 400, "below 2**63"),
     ("POST", "/tx", msgpack.packb([["expect-since", "graph", "main", 2**64 - 1]]), MSGPACK, 400, "below 2**63"),

@@ -12,9 +12,7 @@ from brokerha.spark.session import error_of_task
 
 
 def unreachable(remedy: str | None) -> Unreachable:
-    error = Unreachable("the broker refuses amqp://guest@127.0.0.1:5672/orders: login refused")
-    error.remedy = remedy
-    return error
+    return Unreachable("the broker refuses amqp://guest@127.0.0.1:5672/orders: login refused", remedy)
 
 
 def page_of(error: BrokerhaError) -> str:

@@ -121,6 +121,15 @@ def test_a_value_is_sent_byte_for_byte(run, cluster, standard_input):
     assert sent == [("prices", "schl\u00fcssel".encode(), b"\x00\xff\n"), ("prices", b"sku-1", b"9.90")]
 
 
+def test_a_value_that_is_too_large_is_refused_with_advice_for_values(run, cluster, standard_input):
+    standard_input(b"x" * 9_000_000)
+    cluster(put=Written())
+    ran = run("put", "prices", "sku-1", "-", *URL)
+    assert ran.code == 2
+    assert "divide the value over several keys" in ran.err
+    assert "quads" not in ran.err
+
+
 def test_a_key_is_deleted(run, cluster):
     client = cluster(delete=Written())
     ran = run("delete", "prices", "sku-1", "-o", "yaml", *URL)

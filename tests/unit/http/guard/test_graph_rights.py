@@ -28,6 +28,7 @@ PEEKS = [
     "SELECT * { gRaPh<urn:b>{ ?s ?p ?o } }",
     "PREFIX x: <urn:> SELECT * { GRAPH x:b { ?s ?p ?o } }",
     "PREFIX x: <urn:> SELECT * { GRAPHx:b { ?s ?p ?o } }",
+    "PREFIX x: <urn:> PREFIX GRAPHx: <urn:> SELECT * { GRAPHx:b { ?s ?p ?o } }",
     "PREFIX b: <urn:b> SELECT * { GRAPH b: { ?s ?p ?o } }",
     "BASE <urn:a/> SELECT * { GRAPH <b> { ?s ?p ?o } }",
     "SELECT * { # GRAPH <urn:a>\n GRAPH <urn:b> { ?s ?p ?o } }",
@@ -67,9 +68,6 @@ PEEKS = [
     "DESCRIBE <urn:y> <urn:b>",
     "DESCRIBE ?g { GRAPH ?g { ?s ?p ?o } }",
     "DESCRIBE * { GRAPH <urn:b> { ?s ?p ?o } }",
-    # The engine reads these two words as FROM NAMED.
-    "SELECT * FROMNAMED <urn:b> { GRAPH ?g { ?s ?p ?o } }",
-    "SELECT * FROMNAMED<urn:b>{GRAPH?g{?s ?p ?o}}",
 ]
 """Queries that name no dataset: they run as if there were no other graphs."""
 
@@ -120,6 +118,10 @@ DATASETS = [
     ("CONSTRUCT { ?s ?p ?o } FROM <urn:b> WHERE { ?s ?p ?o }", "urn:b"),
     ("DESCRIBE <urn:x> FROM <urn:b>", "urn:b"),
     ("ASK FROM <urn:b> { ?s ?p ?o }", "urn:b"),
+    ("SELECT*FROMNAMED<urn:a>{GRAPH?g{?s?p?o}}", None),
+    ("SELECT*FROMNAMED<urn:b>{GRAPH?g{?s?p?o}}", "urn:b"),
+    ("ASKFROM<urn:b>{?s?p?o}", "urn:b"),
+    ("CONSTRUCTFROM<urn:b>WHERE{?s?p?o}", "urn:b"),
 ]
 
 

@@ -63,9 +63,8 @@ REFUSED = {
         "WITH <urn:w> INSERT { ?s ?p ?o } WHERE { VALUES ?g { <urn:a> } GRAPH ?g { ?s ?p ?o } }",
         "INSERT { GRAPH <urn:w> { ?s ?p ?o } } WHERE { GRAPH <urn:a> { GRAPH ?g { ?s ?p ?o } } }",
         # The engine reads this as GRAPH x:b.
-        PREFIX + "WITH <urn:w> INSERT { ?s ?p ?o } WHERE { GRAPHx:b { ?s ?p ?o } }",
         PREFIX + "PREFIX GRAPHx: <urn:w> WITH <urn:w> INSERT { ?s ?p ?o } WHERE { GRAPHx:b { ?s ?p ?o } }",
-        PREFIX + "INSERT { GRAPH <urn:w> { ?s ?p ?o } } WHERE { GRAPH <urn:a> { ?a ?b ?c . GRAPHx:b { ?s ?p ?o } } }",
+        PREFIX + "PREFIX GRAPHx: <urn:w> INSERT { GRAPH <urn:w> { ?s ?p ?o } } WHERE { GRAPH <urn:a> { ?a ?b ?c . GRAPHx:b { ?s ?p ?o } } }",
     ],
     "WHERE reads the default graph": [
         "INSERT { GRAPH <urn:w> { ?s ?p ?o } } WHERE { ?s ?p ?o }",

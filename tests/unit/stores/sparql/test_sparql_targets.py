@@ -41,7 +41,7 @@ def test_an_update_names_all_graphs_that_it_reads_and_changes(text: str, read: l
         ("DROP NAMED ; CLEAR GRAPH <urn:a>", "", "DROP NAMED can change any"),
         ("INSERT { GRAPH <urn:a> { ?s ?p ?o } } WHERE { ?s ?p ?o }", "WHERE reads the default graph", ""),
         ("INSERT { GRAPH <urn:a> { ?s ?p ?o } } WHERE { { GRAPH <urn:a> { ?s ?p ?o } } }", "WHERE reads the default graph", ""),
-        (P + "WITH x:a INSERT { ?s ?p ?o } WHERE { GRAPHx:b { ?s ?p ?o } }", "GRAPHx:b { in WHERE can read any", ""),
+        (P + "PREFIX GRAPHx: <urn:> WITH x:a INSERT { ?s ?p ?o } WHERE { GRAPHx:b { ?s ?p ?o } }", "GRAPHx:b { in WHERE can read any", ""),
     ],
 )  # fmt: skip
 def test_an_update_that_could_reach_others_says_why(text: str, reads: str, changes: str) -> None:

@@ -33,6 +33,12 @@ def cut(text: str) -> list[str]:
         ("<<( ?a ?b ?c )>> {| a [] |}", ["<<(", "?a", "?b", "?c", ")>>", "{|", "a", "[", "]", "|}"]),
         ("<p>?/^<q>", ["<p>", "?", "/", "^", "<q>"]),
         ("<urn:\\u0041>", ["<urn:\\u0041>"]),
+        ("SELECTDISTINCT*FromNamed<g>{}", ["SELECT", "DISTINCT", "*", "From", "Named", "<g>", "{", "}"]),
+        (
+            "ASKFROMNAMED<g>WHERE{} ADDDEFAULTTO<g>",
+            ["ASK", "FROM", "NAMED", "<g>", "WHERE", "{", "}", "ADD", "DEFAULT", "TO", "<g>"],
+        ),
+        ("INSERTDATA DELETEWHERE FROMAGE INTO ?FROMNAMED", ["INSERT", "DATA", "DELETE", "WHERE", "FROMAGE", "INTO", "?FROMNAMED"]),
     ],
 )
 def test_a_text_is_cut_into_tokens(text: str, tokens: list[str]) -> None:
