@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 import msgpack
 import typer
 
-from brokerha.cli.backup.places import BackupsOption, backup_named, checked_snapshot, size_text, time_us
+from brokerha.cli.backup.command import BackupsOption, backup_named, checked_snapshot, size_text, time_us
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster, cluster_file
 from brokerha.cli.common.command import Answer, FormatOption

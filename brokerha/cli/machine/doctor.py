@@ -106,7 +106,7 @@ def examine(
     cluster: ClusterConfig, names: Sequence[str], environ: Mapping[str, str], deploy: Path, secrets: Path | None
 ) -> tuple[list[Finding], bool]:
     """Return all findings, and whether each broker answered, even with a refusal. Raises ConfigurationError."""
-    from brokerha.doctor import broker_facts, cluster_facts, judging, machine_facts
+    from brokerha.doctor import cluster_facts, judging, machine_facts
     from brokerha.doctor.judging import OK, Finding
 
     here = [cluster.node(name).id for name in names] or [node.id for node in cluster.nodes]
@@ -127,8 +127,8 @@ def examine(
         return [*found, Finding(OK, "broker", "embedded: one process, which needs none")], True
     # Each node has its own user, but most facts of a broker are the same for all of them.
     of_brokers: dict[tuple[str, Finding], Finding] = {}
-    for url, nodes in broker_facts.users_of(cluster, here, secrets).items():
-        facts = broker_facts.broker_facts(cluster, url, nodes, environ)
+    for url, nodes in cluster_facts.users_of(cluster, here, secrets).items():
+        facts = cluster_facts.broker_facts(cluster, url, nodes, environ)
         for fact, wanted in facts:
             of_brokers |= {(fact.where.rpartition("@")[2], each): each for each in judging.of_broker(fact, wanted)}
         is_reachable &= any(not fact.unreachable or bool(fact.refused) for fact, _ in facts)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokerha.cli.backup.places import LogOptions, backup_named, size_text
+from brokerha.cli.backup.command import LogOptions, backup_named, size_text
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer, FormatOption

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brokerha.cli.backup.places import BackupsOption, backup_folder, time_us
+from brokerha.cli.backup.command import BackupsOption, backup_folder, time_us
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.command import Answer, ConfigOption
 from brokerha.cli.common.output import counted

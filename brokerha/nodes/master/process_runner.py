@@ -59,7 +59,7 @@ from brokerha.nodes.master.runner import (
     no_crash,
 )
 from brokerha.nodes.observing.master_view import backup_row
-from brokerha.nodes.worker.copying import WorkThread, load_chunks, read_chunks
+from brokerha.nodes.worker.runner import WorkThread, load_chunks, read_chunks
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import JournalCopy
 from brokerha.ports.transport import Inbound
