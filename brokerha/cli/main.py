@@ -33,7 +33,7 @@ app = Group(
 )
 
 COMMANDS: dict[str, str] = {
-    "demo": "brokerha.cli.demo.command:demo",
+    "demo": "brokerha.cli.machine.demo:demo",
     "up": "brokerha.cli.machine.node:up",
     "status": "brokerha.cli.cluster.status:status",
     "doctor": "brokerha.cli.machine.doctor:doctor",

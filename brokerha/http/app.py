@@ -20,13 +20,13 @@ from brokerha.http.data import keys, queues, stepping, transactions
 from brokerha.http.door.door import Door, HttpLimits
 from brokerha.http.door.endpoint import Endpoint, Outside, Ways, not_found, parse_prefix
 from brokerha.http.door.server import HttpServer
-from brokerha.http.guard.guard import OPEN, Guard, parse_origins
-from brokerha.http.guard.users import ADMIN, READ, WRITE, UsersFile
+from brokerha.http.guard import OPEN, Guard, parse_origins
 from brokerha.http.operating import cluster, commands
 from brokerha.http.operating.commands import Command
 from brokerha.http.rdf import graphs, rdf4j_transactions, repositories, sparql, statements
 from brokerha.http.rdf import transaction_documents as rdf_transactions
 from brokerha.http.replaced import Certificate
+from brokerha.http.users import ADMIN, READ, WRITE, UsersFile
 from brokerha.local_reads.asking import LocalReads
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.outside.hosts import is_loopback

@@ -280,7 +280,7 @@ def _rows(
 
 def _idle_share(seconds: float = 5.0) -> float:
     """Return the share of one core that an idle embedded cluster of three masters with two workers each takes."""
-    from brokerha.cli.demo.run import demo_config
+    from brokerha.cli.machine.demonstration import demo_config
     from brokerha.embedded import EmbeddedCluster
 
     with (

@@ -25,7 +25,7 @@ from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, Answer
 from brokerha.http.door.call import Call, natural
 from brokerha.http.door.passing import Parts, age_of, begin_write, facts_of, is_long, read, result, write
-from brokerha.http.guard.guard import only_readable
+from brokerha.http.guard import only_readable
 from brokerha.model.errors import Aborted, BrokerhaError, InvalidRequest, WrongState
 from brokerha.model.ids import TxId
 from brokerha.model.operation_checks import QUEUE

@@ -19,8 +19,8 @@ from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call, Parameters, natural
 from brokerha.http.door.passing import read, result
-from brokerha.http.guard.guard import demand_operations
-from brokerha.http.guard.users import ADMIN, READ, WRITE
+from brokerha.http.guard import demand_operations
+from brokerha.http.users import ADMIN, READ, WRITE
 from brokerha.model.errors import InvalidRequest, NotFound, OutcomeUnknown, ReadOnly, TimedOut
 from brokerha.model.ids import TxId, is_tx_id
 from brokerha.model.operation_checks import QUEUE

@@ -35,7 +35,7 @@ from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, begin_write, facts_of, read, write
-from brokerha.http.guard.guard import demand_operations, demand_packed, demand_reads
+from brokerha.http.guard import demand_operations, demand_packed, demand_reads
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, TooLarge, UnsupportedType
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation

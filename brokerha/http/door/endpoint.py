@@ -18,7 +18,7 @@ from brokerha.http.door import answer as answers
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call, headers_of, wants_json
 from brokerha.http.door.door import Door
-from brokerha.http.guard.guard import Guard, is_foreign, place_of, store_of
+from brokerha.http.guard import Guard, is_foreign, place_of, store_of
 from brokerha.model.errors import BrokerhaError, NotReady
 from brokerha.model.faults import fault_fields
 

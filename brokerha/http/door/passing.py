@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from brokerha.client.outcomes import error_of_reply
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call
-from brokerha.http.guard.guard import demand_operations, limited
+from brokerha.http.guard import demand_operations, limited
 from brokerha.local_reads.asking import LocalReads
 from brokerha.model.errors import (
     BrokerhaError,

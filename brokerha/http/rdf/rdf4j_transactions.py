@@ -26,7 +26,7 @@ from brokerha.http.door import answer
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import FORM, Call, Parameters, root_of
 from brokerha.http.door.passing import repository_names
-from brokerha.http.guard.guard import SAFE, demand_operations
+from brokerha.http.guard import SAFE, demand_operations
 from brokerha.http.rdf import repositories, sparql, statements
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.rdf_bodies import contexts_of, utf8

@@ -24,9 +24,9 @@ from brokerha.http.door import answer
 from brokerha.http.door.answer import TEXT, Answer
 from brokerha.http.door.call import Call, root_of
 from brokerha.http.door.passing import age_of, begin_write, done, read, result, write, write_to_repository
-from brokerha.http.guard.guard import only_readable_graphs
-from brokerha.http.guard.users import READ, WRITE
+from brokerha.http.guard import only_readable_graphs
 from brokerha.http.rdf import sparql
+from brokerha.http.users import READ, WRITE
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.rdf_bodies import Target, context_text, contexts_of, quads_of
 from brokerha.model.errors import InvalidRequest, NotFound, UnsupportedType

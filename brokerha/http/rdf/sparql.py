@@ -19,8 +19,8 @@ from pyoxigraph import BlankNode, NamedNode, RdfFormat, Triple, parse, serialize
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import FORM, Call, Parameters, address_of
 from brokerha.http.door.passing import Parts, begin_write, done, is_long, naming_repository, read, result, write_to_repository
-from brokerha.http.guard.guard import demand_operations
-from brokerha.http.guard.users import WRITE
+from brokerha.http.guard import demand_operations
+from brokerha.http.users import WRITE
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.insert_data import InsertData
 from brokerha.ingress.limits import is_plain_request

@@ -24,7 +24,7 @@ def demo(
 
     Ends with exit code 0 only if all copies are equal.
     """
-    from brokerha.cli.demo.run import run
+    from brokerha.cli.machine.demonstration import run
 
     logs.to_stderr(logs.LOSSES)
     return run(input, broker)
