@@ -23,7 +23,7 @@ from brokerha.http.door.server import HttpServer
 from brokerha.http.guard import OPEN, Guard, parse_origins
 from brokerha.http.operating import cluster, commands
 from brokerha.http.operating.commands import Command
-from brokerha.http.rdf import graphs, rdf4j_transactions, repositories, sparql, statements
+from brokerha.http.rdf import rdf4j_transactions, repositories, sparql, statements
 from brokerha.http.rdf import transaction_documents as rdf_transactions
 from brokerha.http.replaced import Certificate
 from brokerha.http.users import ADMIN, READ, WRITE, UsersFile
@@ -46,7 +46,7 @@ _PATTERN = "subj pred obj context infer Accept"
 _ACT = f"{_READ_IN} subj pred obj {_SPARQL}"
 
 
-def _verbs(of: graphs.Graphs, names: str) -> Ways:
+def _verbs(of: statements.Graphs, names: str) -> Ways:
     documents = f"{names} baseURI preserveNodeId" if names else ""
     return {
         "GET": (READ, of.get, f"{names} Accept"),
@@ -89,11 +89,11 @@ PATHS: dict[str, Ways] = {
         "POST": (ADMIN, repositories.put_config),
         "PUT": (ADMIN, repositories.put_config),
     },
-    "/repositories/{id}/gsp": _verbs(graphs.W3C, "graph default"),
-    "/repositories/{id}/gsp/{graph:path}": _verbs(graphs.W3C, ""),
+    "/repositories/{id}/gsp": _verbs(statements.W3C, "graph default"),
+    "/repositories/{id}/gsp/{graph:path}": _verbs(statements.W3C, ""),
     "/repositories/{id}/rdf-graphs": {"GET": (READ, repositories.contexts, "Accept")},
-    "/repositories/{id}/rdf-graphs/service": _verbs(graphs.RDF4J, "graph default"),
-    "/repositories/{id}/rdf-graphs/{graph:path}": _verbs(graphs.RDF4J, ""),
+    "/repositories/{id}/rdf-graphs/service": _verbs(statements.RDF4J, "graph default"),
+    "/repositories/{id}/rdf-graphs/{graph:path}": _verbs(statements.RDF4J, ""),
     "/repositories/{id}/namespaces": {
         "GET": (READ, repositories.listed_namespaces, "Accept"),
         "DELETE": (WRITE, repositories.clear),

@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster, Row, cluster_file, until_reached
-from brokerha.cli.common.command import DEFAULT_CONFIG, Answer, ConfigOption, Group, Options
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import (
+    DEFAULT_CONFIG,
+    Answer,
+    Cluster,
+    ConfigOption,
+    Group,
+    Options,
+    Row,
+    cluster_file,
+    columns,
+    until_reached,
+)
 from brokerha.cli.common.terminal import MEGABYTE, progress
 from brokerha.model.errors import NotReady, StoreError
 

@@ -16,8 +16,7 @@ import typer
 
 from brokerha.cli.backup.command import LogOptions, backup_named, size_text
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer
+from brokerha.cli.common.command import Answer, Cluster
 from brokerha.cli.common.terminal import Meter, progress
 from brokerha.model.errors import InvalidRequest, StoreDamaged, WentBack
 from brokerha.model.fingerprints import text_of

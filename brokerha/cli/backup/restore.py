@@ -19,9 +19,8 @@ import typer
 
 from brokerha.cli.backup.command import BackupsOption, backup_named, checked_snapshot, size_text, time_us
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster, cluster_file
-from brokerha.cli.common.command import Answer, FormatOption
-from brokerha.cli.common.output import Format, columns
+from brokerha.cli.common.command import Answer, Cluster, FormatOption, cluster_file, columns
+from brokerha.cli.common.output import Format
 from brokerha.cli.common.terminal import MEGABYTE, progress
 from brokerha.model.control import Check
 from brokerha.model.errors import InvalidRequest, NotReady, Rejected, TooLarge

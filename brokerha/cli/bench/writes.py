@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from brokerha.cli.bench.options import BenchOptions
 from brokerha.cli.bench.site import KINDS, START_S, VALUE, Make, measure, running
 from brokerha.cli.common import exits
-from brokerha.cli.common.command import Answer
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, columns
 from brokerha.client import Client
 from brokerha.log.disks import FileDisk, MemoryDisk
 from brokerha.log.log import Log

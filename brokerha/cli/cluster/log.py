@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import SURVEY_S, Cluster, Row, cluster_file
-from brokerha.cli.common.command import Answer, FormatOption, Group
-from brokerha.cli.common.output import Format, columns
+from brokerha.cli.common.command import SURVEY_S, Answer, Cluster, FormatOption, Group, Row, cluster_file, columns
+from brokerha.cli.common.output import Format
 from brokerha.cli.common.terminal import progress
 from brokerha.model import log_lineages
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachable, WentBack

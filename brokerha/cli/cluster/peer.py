@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.cluster import Cluster, Row
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, Cluster, Group, Row, columns
 from brokerha.cli.common.terminal import PAUSE_S, Waiting, YesOption, confirm
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachable
 

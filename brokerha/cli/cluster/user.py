@@ -20,9 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.cluster import cluster_file
-from brokerha.cli.common.command import Answer, ConfigFileOption, Group, Options
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, ConfigFileOption, Group, Options, cluster_file, columns
 from brokerha.model.errors import ConfigurationError, NotFound
 
 if TYPE_CHECKING:

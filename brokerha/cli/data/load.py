@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import AckOption, Answer, KeyOption, RepositoryOption
+from brokerha.cli.common.command import AckOption, Answer, Cluster, KeyOption, RepositoryOption
 from brokerha.cli.common.inputs import STANDARD_INPUT, opened, plain_suffix, read_progress
 from brokerha.model.errors import BrokerhaError
 

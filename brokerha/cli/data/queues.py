@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import AckOption, Answer, ApartOption, FormatOption, KeyOption
+from brokerha.cli.common.command import AckOption, Answer, ApartOption, Cluster, FormatOption, KeyOption
 from brokerha.cli.common.inputs import Begun, opened
 from brokerha.cli.common.output import Format
 from brokerha.cli.data.read_write import placed, write_raw

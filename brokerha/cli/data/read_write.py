@@ -16,8 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import AckOption, Answer, ApartOption, FormatOption, KeyOption, MinLsnOption, RepositoryOption
+from brokerha.cli.common.command import (
+    AckOption,
+    Answer,
+    ApartOption,
+    Cluster,
+    FormatOption,
+    KeyOption,
+    MinLsnOption,
+    RepositoryOption,
+)
 from brokerha.cli.common.inputs import as_text, first_bytes, read_bytes, read_progress, read_text
 from brokerha.cli.common.output import Format
 from brokerha.model.operations import BODY_LIMIT_BYTES

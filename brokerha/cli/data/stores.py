@@ -11,10 +11,8 @@ import msgpack
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer, Group, MinLsnOption, RepositoryOption
+from brokerha.cli.common.command import Answer, Cluster, Group, MinLsnOption, RepositoryOption, columns
 from brokerha.cli.common.inputs import read_text
-from brokerha.cli.common.output import columns
 from brokerha.cli.common.terminal import YesOption, confirm
 from brokerha.cli.data.read_write import PrefixOption, RangeOption, SnapshotOption, TableArgument, exported, placed
 from brokerha.model.control import ASK, KEY, SELECT

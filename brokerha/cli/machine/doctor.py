@@ -24,9 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.cluster import Cluster, cluster_file, master_urls
-from brokerha.cli.common.command import Answer, ConfigFileOption, Options
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, Cluster, ConfigFileOption, Options, cluster_file, columns, master_urls
 from brokerha.cli.machine.init import DEFAULT_FOLDER, program
 from brokerha.model import VERSION
 from brokerha.model.errors import BrokerhaError, ConfigurationError

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import logs
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import DEFAULT_CONFIG, Answer, ClusterFileOption, Group
+from brokerha.cli.common.command import DEFAULT_CONFIG, Answer, Cluster, ClusterFileOption, Group
 from brokerha.model.errors import ConfigurationError
 
 if TYPE_CHECKING:

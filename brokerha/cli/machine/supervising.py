@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from brokerha.cli.common import exits
 from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.observing.check_lines import NO_WORKER_LINE
+from brokerha.nodes.observing.probes import NO_WORKER_LINE
 
 RESTART_FIRST_S = 0.5
 RESTART_MOST_S = 30.0

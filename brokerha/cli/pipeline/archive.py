@@ -13,8 +13,7 @@ import typer
 
 from brokerha.cli.backup.command import LogOptions, backup_named, size_text
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer, FormatOption
+from brokerha.cli.common.command import Answer, Cluster, FormatOption
 from brokerha.cli.common.output import Format, counted
 from brokerha.cli.pipeline.command import Spark, job, needed, place_of, progress_of
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster, master_urls
-from brokerha.cli.common.command import DEFAULT_CONFIG, Answer, FormatOption
+from brokerha.cli.common.command import DEFAULT_CONFIG, Answer, Cluster, FormatOption, master_urls
 from brokerha.cli.common.output import Format, counted
 from brokerha.cli.pipeline.command import ArchiveOption, Spark, job, progress_of
 from brokerha.model.errors import InvalidRequest

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits, logs, output
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import AckOption, Answer, RepositoryOption
+from brokerha.cli.common.command import AckOption, Answer, Cluster, RepositoryOption
 from brokerha.cli.pipeline.command import Spark, job, progress_of
 from brokerha.model.errors import InvalidRequest
 

@@ -38,7 +38,7 @@ from brokerha.nodes.master.process_runner import JournalThread, ProcessConfig, P
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.master.settings import told_by
 from brokerha.nodes.observing.hearing import BackupHearing, is_judged
-from brokerha.nodes.observing.process_metrics import wire_metrics
+from brokerha.nodes.observing.probes import wire_metrics
 from brokerha.nodes.observing.status import StatusGathering, summary
 from brokerha.nodes.observing.watching import FailureLog
 from brokerha.nodes.settings import NodeSettings, rows_of

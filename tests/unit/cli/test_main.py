@@ -14,7 +14,7 @@ import pytest
 
 from brokerha.cli.cluster import status
 from brokerha.cli.common import exits
-from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.command import Cluster
 from brokerha.cli.main import COMMANDS
 from brokerha.cli.reference import commands_page
 from brokerha.client.http_connections import NotConnected
