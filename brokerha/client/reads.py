@@ -29,9 +29,6 @@ from brokerha.ports.front import ReadOutcome
 #
 # A term is an `Iri` or a `BlankNode`, which are text, or a `Literal`, which is a tuple of (text, datatype, language). Numbers stay
 # text, because ``01`` and ``1`` are different terms; `Literal.native` converts them.
-#
-# >>> Literal("1", XSD + "integer").native()
-# 1
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 RESULTS_JSON = "application/sparql-results+json"
@@ -68,7 +65,11 @@ class Literal(NamedTuple):
     language: str = ""
 
     def native(self) -> str | int | float | bool | Decimal:
-        """Return a number or a truth value if the datatype says so, else the text. Raises ValueError for ill-typed text."""
+        """Return a number or a truth value if the datatype says so, else the text. Raises ValueError for ill-typed text.
+
+        >>> Literal("1", XSD + "integer").native()
+        1
+        """
         if self.datatype in _INTEGERS:
             return int(self.value)
         if self.datatype == XSD + "decimal":

@@ -58,13 +58,6 @@ class ParserLimits:
 # In a text that is no valid RDF or JSON a scanner can count too much, never too little: it skips brackets only where the parser is
 # sure to see a string, an IRI or a comment. The line formats are a separate case, because ``'`` opens no string there. A body with
 # fewer opening brackets than the limit is not scanned at all: nearly every one.
-#
-# >>> depth_of_quads('<urn:s> <urn:p> <<( <urn:a> <urn:b> "<<( <<( <<(" )>> .')
-# 1
-# >>> depth_of_turtle('<urn:s> <urn:p> ( 1 [ <urn:a> "[[[" ] ) . # [[[')
-# 2
-# >>> depth_of_json('{"a": [1, "[[[", [2]]}')
-# 3
 
 _IRI: Final = r'<[^<>"{}|^`\x00-\x20]*+>'
 _COMMENT: Final = r"\#[^\r\n]*+"
@@ -92,17 +85,29 @@ def is_plain_request(text: str) -> bool:
 
 
 def depth_of_quads(text: str) -> int:
-    """Return the deepest nesting of triple terms in N-Triples or N-Quads."""
+    """Return the deepest nesting of triple terms in N-Triples or N-Quads.
+
+    >>> depth_of_quads('<urn:s> <urn:p> <<( <urn:a> <urn:b> "<<( <<( <<(" )>> .')
+    1
+    """
     return _depth(_QUADS, text)
 
 
 def depth_of_turtle(text: str) -> int:
-    """Return the deepest nesting of brackets in Turtle, TriG or N3."""
+    """Return the deepest nesting of brackets in Turtle, TriG or N3.
+
+    >>> depth_of_turtle('<urn:s> <urn:p> ( 1 [ <urn:a> "[[[" ] ) . # [[[')
+    2
+    """
     return _depth(_TURTLE, text)
 
 
 def depth_of_json(text: str) -> int:
-    """Return the deepest nesting of lists and objects."""
+    """Return the deepest nesting of lists and objects.
+
+    >>> depth_of_json('{"a": [1, "[[[", [2]]}')
+    3
+    """
     return _depth(_JSON, text)
 
 

@@ -42,10 +42,7 @@ from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 #     msgpack, range   [[key, value], …]
 #     msgpack, group   [["put", key, value], ["delete", key], ["expect", key, etag], …]
 #
-# Operations are the lists of model/operations.py, where bytes are text or ``{"base64": …}`` in JSON:
-#
-# >>> operations_of_json(b'[["put", "t", "key", {"base64": "/w=="}]]')
-# [('put', 't', b'key', b'\xff')]
+# Operations are the lists of model/operations.py, where bytes are text or ``{"base64": …}`` in JSON.
 
 OPERATIONS_ITEMS_LIMIT = 8 * OPERATIONS_LIMIT
 """Most items in JSON of a transaction with the most operations: each is a list of four, and two of them can be objects."""
@@ -76,7 +73,11 @@ def group_of_msgpack(body: bytes, table: str) -> list[Operation]:
 
 
 def operations_of_json(body: bytes) -> list[Operation]:
-    """Parse operations in JSON; the transaction checks their shape. Raises InvalidRequest."""
+    r"""Parse operations in JSON; the transaction checks their shape. Raises InvalidRequest.
+
+    >>> operations_of_json(b'[["put", "t", "key", {"base64": "/w=="}]]')
+    [('put', 't', b'key', b'\xff')]
+    """
     found = json_of(body, OPERATIONS_ITEMS_LIMIT)
     if not isinstance(found, list) or not all(isinstance(operation, list) for operation in found):
         raise InvalidRequest('a transaction is a list of operations such as [["put", "table", "key", "value"]]')

@@ -113,11 +113,6 @@ def _lines(journal: History, first_lsn: Lsn, last_lsn: Lsn, limit: int) -> list[
 # agreed on, and their results are durable at a worker. It holds at most 1,000 LSNs, and ends with the row that reaches 1 MiB.
 #
 # Must never: keep a position. The publisher knows its own position, and asks again from there.
-#
-# >>> routing_key(("put", "prices", b"sku-1", b"9.90"))
-# 'table.prices.put'
-# >>> routing_key(("quads", "main", [], []))
-# 'graph.main.changed'
 
 BATCH_LSNS = 1_000
 BATCH_BYTES = 1024 * 1024
@@ -210,6 +205,12 @@ def changes_of(lsn: Lsn, txid: TxId, effect: bytes) -> list[PublishedChange]:
 
 
 def routing_key(change: tuple[Any, ...]) -> str:
-    """Return ``<store>.<name>.<kind>``, with _ for characters of a name outside A-Z, a-z, 0-9, _, -. A later version can differ."""
+    """Return ``<store>.<name>.<kind>``, with _ for characters of a name outside A-Z, a-z, 0-9, _, -. A later version can differ.
+
+    >>> routing_key(("put", "prices", b"sku-1", b"9.90"))
+    'table.prices.put'
+    >>> routing_key(("quads", "main", [], []))
+    'graph.main.changed'
+    """
     store, kind = _KEY_PARTS.get(change[0], _UNKNOWN)
     return f"{store}.{_FOREIGN.sub('_', change[1])}.{kind}"

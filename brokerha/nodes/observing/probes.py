@@ -87,16 +87,16 @@ def cpu_metrics() -> Numbers:
 
 
 # ---- Metrics of a node's connection to its broker, the same for masters, workers and standby processes.
-#
-# >>> numbers = wire_metrics(TransportStatus("connected", "", 3, {"sent": 7, "undecodable": 2}))
-# >>> numbers["outbox_messages"], numbers["transport_total", "sent"], numbers["rejected_messages_total", "undecodable"]
-# (3, 7, 2)
 
 
 def wire_metrics(status: TransportStatus) -> Numbers:
     """Return numbers by name. Messages between nodes that were set aside have the same metric as those of apps.
 
     Each reason is there from the start: for Prometheus, a counter that first appears as 1 has not increased.
+
+    >>> numbers = wire_metrics(TransportStatus("connected", "", 3, {"sent": 7, "undecodable": 2}))
+    >>> numbers["outbox_messages"], numbers["transport_total", "sent"], numbers["rejected_messages_total", "undecodable"]
+    (3, 7, 2)
     """
     counters = status.counters
     return {
