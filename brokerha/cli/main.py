@@ -33,7 +33,7 @@ app = Group(
 )
 
 COMMANDS: dict[str, str] = {
-    "demo": "brokerha.cli.machine.demo:demo",
+    "demo": "brokerha.cli.machine.simulate:demo",
     "up": "brokerha.cli.machine.node:up",
     "status": "brokerha.cli.cluster.status:status",
     "doctor": "brokerha.cli.machine.doctor:doctor",
@@ -44,8 +44,8 @@ COMMANDS: dict[str, str] = {
     "get": "brokerha.cli.data.read_write:get",
     "put": "brokerha.cli.data.read_write:put",
     "delete": "brokerha.cli.data.read_write:delete",
-    "publish": "brokerha.cli.data.queues:publish",
-    "consume": "brokerha.cli.data.queues:consume",
+    "publish": "brokerha.cli.data.read_write:publish",
+    "consume": "brokerha.cli.data.read_write:consume",
     "wait": "brokerha.cli.cluster.agreement:wait",
     "verify": "brokerha.cli.cluster.agreement:verify",
     "promote": "brokerha.cli.cluster.peer:promote",

@@ -114,7 +114,9 @@ def compose(config: ClusterConfig, folder: Path, secrets: Path) -> dict[str, Any
         services[broker.address.host] = _broker(broker, names[broker.name], number, len(brokers))
     for node in config.nodes:
         services[node.id] = _node(config, node.id, brokers, folder)
-    networks: dict[str, Any] = {each: {} for each in _networks(brokers)}
+    networks: dict[str, Any] = {_network(each, len(brokers)): {} for each in brokers} | (
+        {_BACKBONE: {}} if len(brokers) > 1 else {}
+    )
     volumes: dict[str, Any] = {f"{name}-data": {} for name in services}
     files = {f"{node.id}-url": {"file": _relative(url_file(secrets, node.id), folder)} for node in config.nodes}
     return {"name": config.name, "services": services, "networks": networks, "volumes": volumes, "secrets": files}
@@ -211,10 +213,6 @@ def _door_files(config: ClusterConfig, node: str, folder: Path) -> list[str]:
         mounts.append(str(users))
     places = Path(CLUSTER_FILE).parent
     return [f"{_relative(config.path.parent / each, folder)}:{places / each}:ro" for each in mounts]
-
-
-def _networks(brokers: Sequence[Broker]) -> list[str]:
-    return [*(_network(each, len(brokers)) for each in brokers), *([_BACKBONE] if len(brokers) > 1 else [])]
 
 
 def _network(broker: Broker, count: int) -> str:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from starlette.routing import Route, Router
 
 from brokerha.http import page
-from brokerha.http.data import keys, queues, stepping, transactions
+from brokerha.http.data import keys, queues, transactions
 from brokerha.http.door.door import Door, HttpLimits
 from brokerha.http.door.endpoint import Endpoint, Outside, Ways, not_found, parse_prefix
 from brokerha.http.door.server import HttpServer
@@ -117,9 +117,9 @@ PATHS: dict[str, Ways] = {
     "/repositories": {"GET": (READ, repositories.listed, "Accept")},
     "/protocol": {"GET": (READ, repositories.protocol)},
     "/tx/batch": {"POST": (WRITE, transactions.post_batch)},
-    "/tx": {"POST": (WRITE, transactions.post), "GET": (READ, stepping.listed)},
+    "/tx": {"POST": (WRITE, transactions.post), "GET": (READ, transactions.listed)},
     "/tx/{id}": {"GET": (READ, transactions.get)},
-    "/tx/{id}/{action}": {"POST": (WRITE, stepping.post, "first queue count wait-s by-hand one-phase")},
+    "/tx/{id}/{action}": {"POST": (WRITE, transactions.post_step, "first queue count wait-s by-hand one-phase")},
     "/together": {"POST": (READ, transactions.post_together)},
     "/queues/{name}/accept": {"POST": (WRITE, queues.accept, "count wait-s")},
     "/queues/{name}/{id}": {"GET": (READ, queues.message, "piece")},
@@ -147,7 +147,7 @@ PATHS: dict[str, Ways] = {
         "PUT": (ADMIN, Command("peer-add", {}, begins="/cluster/peers")),
         "DELETE": (ADMIN, Command("peer-remove", flags=("force",), begins="/cluster/peers"), "force"),
     },
-    "/cluster/staged": {"GET": (READ, stepping.staged)},
+    "/cluster/staged": {"GET": (READ, transactions.staged)},
     "/cluster/settings": {"GET": (ADMIN, Command("settings"))},
     "/cluster/settings/{name}": {
         "GET": (ADMIN, commands.get_setting),

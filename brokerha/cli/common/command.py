@@ -290,7 +290,11 @@ def _with_default(word: str) -> type[TyperGroup]:
 def _program_of(function: Callable[..., Any], defaults: Mapping[str, Any]) -> Callable[..., int]:
     """Wrap the function for typer: options replace `Options` and `Answer`, and it returns an exit code."""
     declared = inspect.signature(function, eval_str=True)
-    groups = {name: each.annotation for name, each in declared.parameters.items() if _is_options(each.annotation)}
+    groups = {
+        name: each.annotation
+        for name, each in declared.parameters.items()
+        if isinstance(each.annotation, type) and issubclass(each.annotation, Options)
+    }
     options = {name: list(inspect.signature(group, eval_str=True).parameters.values()) for name, group in groups.items()}
     parameters = [each for name, each in declared.parameters.items() if name not in groups]
     parameters += [each for group in options.values() for each in group]
@@ -334,10 +338,6 @@ def _those_of(words: Sequence[str]) -> Callable[[str], list[str]]:
         return [word for word in words if word.startswith(incomplete)]
 
     return beginning
-
-
-def _is_options(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Options)
 
 
 # ---- The cluster of a command: as a whole, or one of its masters.

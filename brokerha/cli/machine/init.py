@@ -128,7 +128,7 @@ def supervisord(files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_
 
     It survives a broker that is away for hours, stops nodes in order, starts them again after kill -9, and keeps logs bounded.
     """
-    from brokerha.deploying.supervisors import supervisord_plan
+    from brokerha.deploying.machine import supervisord_plan
 
     cluster = _cluster(config)
     programs = nodes.programs(cluster)
@@ -139,8 +139,7 @@ def supervisord(files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_
 @app.command()
 def systemd(files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_CONFIG, user: UserOption = DEFAULT_USER) -> Answer:
     """Units for systemd: one for each node of one machine, and a target for all of them."""
-    from brokerha.deploying.machine import writable_folders
-    from brokerha.deploying.supervisors import systemd_plan
+    from brokerha.deploying.machine import systemd_plan, writable_folders
 
     cluster = _cluster(config)
     programs = nodes.programs(cluster)
