@@ -366,11 +366,7 @@ def _schema(kind: Any) -> dict[str, Any]:
         if "*" in kind:
             return {"type": "object", "additionalProperties": _schema(kind["*"])}
         properties = {name.removeprefix("~"): _schema(each) for name, each in kind.items()}
-        return {
-            "type": "object",
-            "properties": properties,
-            "required": [name for name in kind if not name.startswith("~")],
-        }
+        return {"type": "object", "properties": properties, "required": [name for name in kind if not name.startswith("~")]}
     if kind == "any":
         return {}
     word = kind.removesuffix("?")
@@ -426,12 +422,7 @@ def json_page() -> str:
     for name, output in OUTPUTS.items():
         commands = ", ".join(f"`brokerha {each}`" for each in output.commands)
         lines = " One object in each line." if output.is_lines else ""
-        parts += [
-            f"## {name}",
-            "",
-            f"{commands}: {output.about}{lines} Schema: [{name}.json](schemas/{name}.json).",
-            "",
-        ]
+        parts += [f"## {name}", "", f"{commands}: {output.about}{lines} Schema: [{name}.json](schemas/{name}.json).", ""]
         parts += ["| field | type |", "|---|---|"]
         parts += [f"| `{place}` | {kind} |" for _, place, kind in (line.split(" ") for line in lines_of(name))]
         parts.append("")

@@ -141,10 +141,7 @@ def _broker(broker: Broker, definitions: Path, number: int, count: int) -> dict[
             "./enabled_plugins:/etc/rabbitmq/enabled_plugins:ro",
             f"./{definitions}:/etc/rabbitmq/definitions.json:ro",
         ],
-        "ports": [
-            f"{_LOOPBACK}:{AMQP_PORT + number}:{AMQP_PORT}",
-            f"{_LOOPBACK}:{DASHBOARD_PORT + number}:{DASHBOARD_PORT}",
-        ],
+        "ports": [f"{_LOOPBACK}:{AMQP_PORT + number}:{AMQP_PORT}", f"{_LOOPBACK}:{DASHBOARD_PORT + number}:{DASHBOARD_PORT}"],
         "networks": [_network(broker, count), *([_BACKBONE] if count > 1 else [])],
         "healthcheck": _health("20s", "rabbitmq-diagnostics", "-q", "check_running"),
     }
@@ -153,10 +150,7 @@ def _broker(broker: Broker, definitions: Path, number: int, count: int) -> dict[
 def _node(config: ClusterConfig, node: str, brokers: Sequence[Broker], folder: Path) -> dict[str, Any]:
     broker = next(each for each in brokers if config.master_of(node) in each.masters)
     entry = config.node(node)
-    environment = {
-        **dict.fromkeys(broker_variables(config, node), f"/run/secrets/{node}-url"),
-        variable("cluster", "data"): DATA,
-    }
+    environment = {**dict.fromkeys(broker_variables(config, node), f"/run/secrets/{node}-url"), variable("cluster", "data"): DATA}
     port = entry.http.rpartition(":")[2]
     if port:
         environment |= {

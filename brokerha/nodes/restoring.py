@@ -95,12 +95,7 @@ class Restoring:
         ]
 
     def run(
-        self,
-        snapshot: Snapshot,
-        *,
-        is_forced: bool = False,
-        note_bytes: Progress = no_progress,
-        note_lines: Progress = no_progress,
+        self, snapshot: Snapshot, *, is_forced: bool = False, note_bytes: Progress = no_progress, note_lines: Progress = no_progress
     ) -> None:
         """Make all directories, then place them. Raises StoreError, JournalError: nothing changed, or the next run goes on."""
         for obstacle in self.obstacles():

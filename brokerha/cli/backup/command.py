@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 # A worker makes backups on its machine, so these commands run there, or on any machine to which the folder was copied.
 
 BackupsOption = Annotated[
-    Path | None,
-    typer.Option("--backups", metavar="DIR", help="Folder of backups; without it the one of the cluster file."),
+    Path | None, typer.Option("--backups", metavar="DIR", help="Folder of backups; without it the one of the cluster file.")
 ]
 
 
@@ -55,8 +54,7 @@ class LogOptions(Options):
     ] = None
     master: Annotated[str, typer.Option("--master", metavar="ID", help="With --stream: whose stream.")] = ""
     backup: Annotated[
-        str | None,
-        typer.Option("--backup", metavar="NAME", help="Read a backup: its name, or its directory (with a /)."),
+        str | None, typer.Option("--backup", metavar="NAME", help="Read a backup: its name, or its directory (with a /).")
     ] = None
     backups: BackupsOption = None
 
@@ -142,8 +140,7 @@ def make(
     cluster: Cluster,
     name: NameArgument,
     incremental: Annotated[
-        bool,
-        typer.Option("--incremental", help="Add to the backup what was written since, instead of copying everything."),
+        bool, typer.Option("--incremental", help="Add to the backup what was written since, instead of copying everything.")
     ] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace a backup of this name; it goes when the new one is verified.")

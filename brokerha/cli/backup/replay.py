@@ -33,12 +33,10 @@ def replay(
     wanted: LogOptions,
     into: Annotated[Path, typer.Option("--into", metavar="DIR", help="Directory of a worker that is stopped, or a new one.")],
     from_lsn: Annotated[
-        int | None,
-        typer.Option("--from-lsn", min=1, metavar="LSN", help="First line; the one that DIR needs next without it."),
+        int | None, typer.Option("--from-lsn", min=1, metavar="LSN", help="First line; the one that DIR needs next without it.")
     ] = None,
     to_lsn: Annotated[
-        int | None,
-        typer.Option("--to-lsn", min=1, metavar="LSN", help="Last line; the newest of the source without it."),
+        int | None, typer.Option("--to-lsn", min=1, metavar="LSN", help="Last line; the newest of the source without it.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read all lines and say what would be applied; change nothing.")

@@ -172,11 +172,7 @@ def verify(
     cluster: Cluster,
     node: Annotated[
         str | None,
-        typer.Option(
-            "--node",
-            metavar="ID",
-            help="Read the journal of this master or backup on this machine; it must be stopped.",
-        ),
+        typer.Option("--node", metavar="ID", help="Read the journal of this master or backup on this machine; it must be stopped."),
     ] = None,
 ) -> int:
     """Verify the log: with --node every record of one journal, without it the lines of all masters against each other.

@@ -39,8 +39,7 @@ class Kept(Options):
 
     config: ConfigFileOption = None
     limit: Annotated[
-        int,
-        typer.Option("--limit", metavar="N", min=1, help="How many messages of each broker to look at, the oldest first."),
+        int, typer.Option("--limit", metavar="N", min=1, help="How many messages of each broker to look at, the oldest first.")
     ] = DEFAULT_LIMIT
 
     def messages(self, ids: Sequence[str] = ()) -> Iterator[tuple[Quarantine, Quarantined]]:

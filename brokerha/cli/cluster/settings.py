@@ -19,8 +19,7 @@ LIVE, RESTART = "at once", "from the next start"
 app = Group("Settings of the running cluster: list, get, set, unset.")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As in the section [cluster] of the cluster file.")]
 ValueArgument = Annotated[
-    str,
-    typer.Argument(metavar="VALUE", help="In the unit of the setting, which its name ends in; as in the file, without quotes."),
+    str, typer.Argument(metavar="VALUE", help="In the unit of the setting, which its name ends in; as in the file, without quotes.")
 ]
 
 

@@ -78,12 +78,10 @@ ConfigOption = Annotated[
     typer.Option("--config", "-c", metavar="FILE", help="Cluster file; without it and --url: cluster.toml, if it is here."),
 ]
 UrlOption = Annotated[
-    str | None,
-    typer.Option("--url", envvar="BROKERHA_URL", metavar="URL", help="Any node, such as http://127.0.0.1:7201."),
+    str | None, typer.Option("--url", envvar="BROKERHA_URL", metavar="URL", help="Any node, such as http://127.0.0.1:7201.")
 ]
 ConfigFileOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="Cluster file; without it: cluster.toml, if it is here."),
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Cluster file; without it: cluster.toml, if it is here.")
 ]
 ClusterFileOption = Annotated[
     Path, typer.Option("--config", "-c", metavar="FILE", help="Cluster file; see docs/reference/configuration.md.")
@@ -113,8 +111,7 @@ ApartOption = Annotated[
     ),
 ]
 KeyOption = Annotated[
-    str,
-    typer.Option("--key", metavar="TXID", help="Idempotency key: the same key never takes effect twice. A new one without it."),
+    str, typer.Option("--key", metavar="TXID", help="Idempotency key: the same key never takes effect twice. A new one without it.")
 ]
 MinLsnOption = Annotated[
     Any,

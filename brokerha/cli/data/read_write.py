@@ -52,8 +52,7 @@ PrefixOption = Annotated[
     str | None, typer.Option("--prefix", metavar="TEXT", help="All keys that begin so; all keys when it is empty.")
 ]
 RangeOption = Annotated[
-    str | None,
-    typer.Option("--range", metavar="FROM..TO", help="Keys from FROM on and before TO; leave out either."),
+    str | None, typer.Option("--range", metavar="FROM..TO", help="Keys from FROM on and before TO; leave out either.")
 ]
 SnapshotOption = Annotated[
     str | None, typer.Option("--snapshot", metavar="NAME", help="As that snapshot shows them (brokerha snapshot list).")
@@ -182,8 +181,7 @@ def query(
     repository: RepositoryOption = "main",
     min_lsn: MinLsnOption = 0,
     accept: Annotated[
-        str | None,
-        typer.Option("--accept", metavar="TYPE", help="Media type of the result, written as it comes; goes before -o."),
+        str | None, typer.Option("--accept", metavar="TYPE", help="Media type of the result, written as it comes; goes before -o.")
     ] = None,
     chosen: FormatOption = Format.TABLE,
 ) -> None:
@@ -285,8 +283,7 @@ def consume(
     queue: QueueArgument,
     count: Annotated[int, typer.Option("--count", metavar="N", min=1, help="How many messages at most.")] = 1,
     wait_s: Annotated[
-        float,
-        typer.Option("--wait", metavar="SECONDS", min=0, help="How long to wait for a message when there is none."),
+        float, typer.Option("--wait", metavar="SECONDS", min=0, help="How long to wait for a message when there is none.")
     ] = 0.0,
     peek: Annotated[bool, typer.Option("--peek", help="Only look at the first messages; they stay.")] = False,
     chosen: FormatOption = Format.TABLE,

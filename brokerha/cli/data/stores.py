@@ -101,8 +101,7 @@ def export(
     prefix: PrefixOption = None,
     bounds: RangeOption = None,
     form: Annotated[
-        ExportForm,
-        typer.Option("--as", help="A JSON object for each line, or msgpack [key, value] one after the other."),
+        ExportForm, typer.Option("--as", help="A JSON object for each line, or msgpack [key, value] one after the other.")
     ] = ExportForm.JSONL,
     snapshot: SnapshotOption = None,
     min_lsn: MinLsnOption = 0,

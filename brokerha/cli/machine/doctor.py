@@ -44,8 +44,7 @@ class Machine(Options):
 
     config: ConfigFileOption = None
     deploy: Annotated[
-        Path,
-        typer.Option("--deploy", metavar="DIR", help="Folder of the files that brokerha init made, if there are any."),
+        Path, typer.Option("--deploy", metavar="DIR", help="Folder of the files that brokerha init made, if there are any.")
     ] = DEFAULT_FOLDER
     secrets: Annotated[
         Path | None,
@@ -155,12 +154,10 @@ _LOG_OF_PROGRAM = re.compile(r"^(?:stdout_|stderr_)?logfile\s*=\s*(\S.*?)\s*$", 
 def support_bundle(
     machine: Machine,
     file: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The file; brokerha-NAME-TIME.tar.gz without it."),
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file; brokerha-NAME-TIME.tar.gz without it.")
     ] = None,
     logs: Annotated[
-        list[Path] | None,
-        typer.Option("--logs", metavar="DIR", help="Folder whose *.log files are taken too. Repeatable."),
+        list[Path] | None, typer.Option("--logs", metavar="DIR", help="Folder whose *.log files are taken too. Repeatable.")
     ] = None,
     lines: Annotated[int, typer.Option("--lines", min=0, metavar="N", help="Last lines of each log.")] = DEFAULT_LINES,
     megabytes: Annotated[

@@ -53,8 +53,7 @@ class Nodes(Options):
     """The nodes of this machine, and the folder of their secrets."""
 
     nodes: Annotated[
-        str,
-        typer.Option("--nodes", metavar="ID,ID", help="Nodes that run on this machine; all of the file without it and --host."),
+        str, typer.Option("--nodes", metavar="ID,ID", help="Nodes that run on this machine; all of the file without it and --host.")
     ] = ""
     host: Annotated[
         list[str] | None,
@@ -149,10 +148,7 @@ def systemd(files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_CONF
 
 @app.command()
 def compose(
-    files: Files,
-    config: ClusterFileOption = DEFAULT_CONFIG,
-    secrets: MadeSecretsOption = None,
-    app_: AppOption = None,
+    files: Files, config: ClusterFileOption = DEFAULT_CONFIG, secrets: MadeSecretsOption = None, app_: AppOption = None
 ) -> Answer:
     """Containers for all nodes and their brokers: compose.yaml, rabbitmq.conf, definitions and secrets.
 
@@ -170,10 +166,7 @@ def compose(
 
 @app.command()
 def definitions(
-    files: Files,
-    config: ClusterFileOption = DEFAULT_CONFIG,
-    secrets: MadeSecretsOption = None,
-    app_: AppOption = None,
+    files: Files, config: ClusterFileOption = DEFAULT_CONFIG, secrets: MadeSecretsOption = None, app_: AppOption = None
 ) -> Answer:
     """Definitions for RabbitMQ: users with the least rights for each node and app, queues, policies, limits.
 

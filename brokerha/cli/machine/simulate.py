@@ -54,8 +54,7 @@ def simulate(
     seed: Annotated[int | None, typer.Option("--seed", min=0, metavar="N", help="Run this seed alone.")] = None,
     seeds: Annotated[str | None, typer.Option("--seeds", metavar="A-B", help="Run these seeds.")] = None,
     minutes: Annotated[
-        float | None,
-        typer.Option("--minutes", min=0.001, metavar="M", help="Run fresh seeds, or those of --seeds, for so long."),
+        float | None, typer.Option("--minutes", min=0.001, metavar="M", help="Run fresh seeds, or those of --seeds, for so long.")
     ] = None,
     kind: Annotated[
         Kind,
@@ -73,8 +72,7 @@ def simulate(
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Tell the story of --seed.")] = False,
     processes: Annotated[
-        int | None,
-        typer.Option("--processes", min=1, max=256, help="Seeds at once; one for each processor without it."),
+        int | None, typer.Option("--processes", min=1, max=256, help="Seeds at once; one for each processor without it.")
     ] = None,
 ) -> int:
     """Run the shipped code in a world of faults.

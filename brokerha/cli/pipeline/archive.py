@@ -28,8 +28,7 @@ KEEP_S = 7 * 24 * 3600.0
 RETRY_S = 30.0
 
 _Into = Annotated[
-    str,
-    typer.Option("--into", metavar="PLACE", help="The archive, a folder or a URL; a new one is made.", parser=place_of),
+    str, typer.Option("--into", metavar="PLACE", help="The archive, a folder or a URL; a new one is made.", parser=place_of)
 ]
 _FromLsn = Annotated[int | None, typer.Option("--from-lsn", min=1, metavar="LSN", help="Where a new archive begins; 1 without it.")]
 _ToLsn = Annotated[int | None, typer.Option("--to-lsn", min=1, metavar="LSN", help="Stop there; the end of the log without it.")]
@@ -116,8 +115,7 @@ def archive(
 def archive_info(
     archive: Annotated[str, typer.Argument(metavar="PLACE", help="The archive, a folder or a URL.", parser=place_of)],
     has_verification: Annotated[
-        bool,
-        typer.Option("--verify", help="Read every file, and compare it with its SHA-256; exit code 2 if one differs."),
+        bool, typer.Option("--verify", help="Read every file, and compare it with its SHA-256; exit code 2 if one differs.")
     ] = False,
     chosen: FormatOption = Format.TABLE,
 ) -> int:

@@ -89,10 +89,7 @@ def _with(send: Any, allowed: str) -> Any:
     """Return a ``send`` that adds the allowed origin to each answer; caches must keep answers by origin."""
     more = [(b"vary", b"Origin")]
     if allowed:
-        more += [
-            (b"access-control-allow-origin", allowed.encode("latin-1")),
-            (b"access-control-expose-headers", MAY_READ.encode()),
-        ]
+        more += [(b"access-control-allow-origin", allowed.encode("latin-1")), (b"access-control-expose-headers", MAY_READ.encode())]
 
     async def sent(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":

@@ -165,13 +165,7 @@ _KNOWN_TYPES: Final = frozenset(
 _RULES: Final = frozenset({"http://www.ontotext.com/config/graphdb#ruleset", "http://www.ontotext.com/trree/owlim#ruleset"})
 PROTOCOL_VERSION = 12
 """Version of RDF4J's REST protocol; missing parts are refused, never ignored."""
-CONFIG_TYPES = (
-    "text/turtle",
-    "application/n-triples",
-    "application/rdf+xml",
-    "application/ld+json",
-    "application/trig",
-)
+CONFIG_TYPES = ("text/turtle", "application/n-triples", "application/rdf+xml", "application/ld+json", "application/trig")
 
 
 def settings_of(body: bytes, media_type: str, repository: str) -> dict[str, bytes]:

@@ -40,11 +40,7 @@ _ANY = {"subj": "?s", "pred": "?p", "obj": "?o"}
 async def get(call: Call) -> Answer:
     """Return the matching quads, in the RDF syntax that the caller accepts."""
     pattern, contexts = pattern_of(call)
-    arguments = {
-        **pattern,
-        "context": tuple(context_text(graph) for graph in contexts),
-        "accept": call.accept(),
-    }
+    arguments = {**pattern, "context": tuple(context_text(graph) for graph in contexts), "accept": call.accept()}
     return result(await read(call, "statements", call.path_text("id"), arguments))
 
 

@@ -165,11 +165,7 @@ class AddressedTransport:
     """A ports.Transport around another one: it reaches the process that acts for a master, and ignores its other processes."""
 
     def __init__(
-        self,
-        transport: Transport,
-        book: AddressBook,
-        patience_s: float = 0,
-        clock: Callable[[], float] = time.monotonic,
+        self, transport: Transport, book: AddressBook, patience_s: float = 0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """``patience_s``: a fence ends when the process behind it was silent for this long; 0 for never.
 

@@ -22,14 +22,7 @@ from brokerha.model import states
 from brokerha.model.errors import NotPrimary, NotReady
 from brokerha.model.ids import Instant, NodeId
 from brokerha.model.numbers import Numbers
-from brokerha.model.wire.messages import (
-    Envelope,
-    Outgoing,
-    SettingsReport,
-    SettingsRequest,
-    StatusReport,
-    StatusRequest,
-)
+from brokerha.model.wire.messages import Envelope, Outgoing, SettingsReport, SettingsRequest, StatusReport, StatusRequest
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master.address_book import AddressedTransport
 from brokerha.nodes.master.node import MasterNode

@@ -342,14 +342,7 @@ class ProcessRunner:
         self.role.moved(position_of(state))
         primary = Primary(self.role, journal, state, sync_timeout_ms=self.config.sync_timeout_ms, goes_idle=self.config.goes_idle)
         self.master = MasterRunner(
-            self.config.master,
-            journal,
-            self.transport,
-            self.clock,
-            self.on_reply,
-            self.crash_point,
-            primary,
-            self.door,
+            self.config.master, journal, self.transport, self.clock, self.on_reply, self.crash_point, primary, self.door
         )
         self.master.on_tx_reply = self.on_tx_reply
         self.master.writes = self.writes

@@ -110,12 +110,7 @@ PAUSE: Final = 3
 """After a gap of so many intervals the rates start again: a rate over the gap would hide what happened."""
 LOG_LIMIT = 10_000
 """Most lines of one answer."""
-BACKUP_STATES = {
-    "joining": states.JOINING,
-    "catch-up": states.CATCHING_UP,
-    "ready": states.READY,
-    "paused": states.PAUSED,
-}
+BACKUP_STATES = {"joining": states.JOINING, "catch-up": states.CATCHING_UP, "ready": states.READY, "paused": states.PAUSED}
 
 
 class Sample(NamedTuple):
