@@ -3,13 +3,12 @@
     common/      shared parts of commands: the choice of the cluster, options, input and output, exit codes
     data/        commands that read and write the content of a cluster
     cluster/     commands that inspect a cluster, or change its members
-    machine/     commands about one machine: nodes in the foreground, deployment files, diagnosis, the simulator
+    machine/     commands about one machine: nodes in the foreground, deployment files, diagnosis, the simulator, the demonstration
     backup/      backups, restoring, and replaying lines of the log
     pipeline/    ``brokerha pipeline``: the jobs that run on Spark
-    demo/        ``brokerha demo``: a whole cluster that loses nodes during the demonstration
     bench/       ``brokerha bench``: performance of a cluster, compared with the broker alone
-    reference/   reference pages and JSON schemas, made from the commands themselves
 
+    reference.py reference pages and JSON schemas, made from the commands themselves
     main.py      the program, and the only place where errors become a line and an exit code
 
 Commands are thin: they parse, call, and write. Slow imports are inside the functions that need them.

@@ -24,21 +24,13 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def _is_number(value: object) -> bool:
-    return hasattr(value, "__float__") and not isinstance(value, bool)
-
-
 def _is_whole(value: object) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
-def _is_list(value: object) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, (str, bytes))
-
-
 _TEXT: Final = ("text", lambda value: isinstance(value, str))
 _WHOLE: Final = ("a whole number", _is_whole)
-_LIST: Final = ("a list", _is_list)
+_LIST: Final = ("a list", lambda value: isinstance(value, Iterable) and not isinstance(value, (str, bytes)))
 _FITS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "str": _TEXT,
     "TxId": _TEXT,
@@ -46,7 +38,7 @@ _FITS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "bytes": ("bytes", lambda value: isinstance(value, (bytes, bytearray, memoryview))),
     "int": _WHOLE,
     "Lsn": _WHOLE,
-    "float": ("a number", _is_number),
+    "float": ("a number", lambda value: hasattr(value, "__float__") and not isinstance(value, bool)),
     "bool": ("True or False", lambda value: isinstance(value, bool)),
     "None": ("None", lambda value: value is None),
     "Least": ("a whole number, 'latest' or None", lambda value: value is None or value == "latest" or _is_whole(value)),

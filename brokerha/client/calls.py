@@ -26,16 +26,7 @@ from brokerha.client.arguments import checked
 from brokerha.client.outcomes import Written, written
 from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes, in_utf8
 from brokerha.client.transactions import ATTEMPTS, NEW, OCTETS, WAIT_SLICE_S, Transaction, retries
-from brokerha.model.errors import (
-    Aborted,
-    InvalidRequest,
-    NotReady,
-    OutcomeUnknown,
-    ReadOnly,
-    TimedOut,
-    Unreachable,
-    WrongState,
-)
+from brokerha.model.errors import Aborted, InvalidRequest, NotReady, OutcomeUnknown, ReadOnly, TimedOut, Unreachable, WrongState
 from brokerha.model.ids import Lsn, NodeId, TxId, is_tx_id
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.outside.isolation import READ_COMMITTED, SERIALIZABLE
@@ -189,12 +180,7 @@ class Calls(Reads):
         return future, txid, seconds
 
     def transaction(
-        self,
-        *,
-        timeout: float | None = None,
-        ack: str | None = None,
-        session: str = "",
-        isolation: str = READ_COMMITTED,
+        self, *, timeout: float | None = None, ack: str | None = None, session: str = "", isolation: str = READ_COMMITTED
     ) -> Transaction:
         """Return a transaction over several stores, for ``with``; see transactions.py.
 

@@ -137,15 +137,7 @@ class Client(Calls):
         return self.write([("remove-repository", repository)], timeout=timeout, key=key)
 
     def control_add(
-        self,
-        name: str,
-        kind: str,
-        target: str,
-        text: str,
-        expected: str,
-        *,
-        timeout: float | None = None,
-        key: TxId = "",
+        self, name: str, kind: str, target: str, text: str, expected: str, *, timeout: float | None = None, key: TxId = ""
     ) -> Written:
         """Add a check to the control suite (model/control.py), or replace it. Raises Rejected when the check fails now."""
         return self.write([("control-add", name, kind, target, text, expected)], timeout=timeout, key=key)
@@ -185,12 +177,7 @@ class Client(Calls):
         return LargeTransaction(self, key, ack, timeout)
 
     def pipeline(
-        self,
-        window: int = 1000,
-        *,
-        ack: str | None = None,
-        timeout: float | None = None,
-        apart: str | None = None,
+        self, window: int = 1000, *, ack: str | None = None, timeout: float | None = None, apart: str | None = None
     ) -> Pipeline:
         """Return a pipeline: at most ``window`` concurrent writes, accepted in their order; see pipeline.py."""
         from brokerha.client.pipeline import Pipeline
@@ -336,13 +323,7 @@ class Client(Calls):
         return answer
 
     def backup(
-        self,
-        name: str,
-        *,
-        incremental: bool = False,
-        replace: bool = False,
-        worker: str = "",
-        timeout: float | None = None,
+        self, name: str, *, incremental: bool = False, replace: bool = False, worker: str = "", timeout: float | None = None
     ) -> dict[str, Any]:
         """Begin a backup at ``worker``, or at a worker that the master chooses; return its task, as `task` does."""
         wanted: dict[str, Any] = {"name": name, "incremental": incremental, "replace": replace}

@@ -133,14 +133,7 @@ class Connections:
         self._is_closed = False
 
     def send(
-        self,
-        method: str,
-        url: str,
-        path: str,
-        headers: Mapping[str, str],
-        content: bytes,
-        connect_s: float,
-        wait_s: float,
+        self, method: str, url: str, path: str, headers: Mapping[str, str], content: bytes, connect_s: float, wait_s: float
     ) -> Exchange:
         """Send a request to the node at ``url`` and wait for the head of its answer.
 

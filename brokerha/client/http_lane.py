@@ -204,11 +204,7 @@ class HttpLane:
     def _begin(self, url: str, batch: list[_Write]) -> Exchange | None:
         """Send a batch; return the answer with its head read, or None when the batch must be sent again."""
         left_s = max(0.001, min(write.deadline_s for write in batch) - time.monotonic())
-        headers = {
-            "Content-Type": WRITES_TYPE,
-            **batch[0].terms,
-            "Brokerha-Timeout-Ms": str(max(1, round(left_s * 1000))),
-        }
+        headers = {"Content-Type": WRITES_TYPE, **batch[0].terms, "Brokerha-Timeout-Ms": str(max(1, round(left_s * 1000)))}
         content = encode_writes([(write.txid, write.body) for write in batch])
         wait_s = min(left_s + 1.0, SILENCE_S if len(self._nodes.urls) == 1 else HEAD_S)
         try:
@@ -258,12 +254,7 @@ class HttpLane:
         self._again(url, [write for write in batch if id(write) in repeated], problem)
 
     def _read_replies(
-        self,
-        url: str,
-        response: Exchange,
-        missing: dict[TxId, list[_Write]],
-        again: list[_Write],
-        began_s: float,
+        self, url: str, response: Exchange, missing: dict[TxId, list[_Write]], again: list[_Write], began_s: float
     ) -> None:
         unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=_REPLY_BYTES)
         size = len(missing)

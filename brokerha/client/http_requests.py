@@ -71,10 +71,7 @@ def _query(name: str, arguments: Arguments) -> Request:
     graphs = [(key, iri) for key in ("default-graph-uri", "named-graph-uri") for iri in arguments.get(key, ())]
     headers = {"Content-Type": "application/sparql-query", "Accept": str(arguments.get("accept") or "*/*")}
     return Request(
-        "POST",
-        _with(f"/repositories/{name}/sparql", graphs),
-        headers,
-        _needed(arguments.get("query"), "a query").encode(),
+        "POST", _with(f"/repositories/{name}/sparql", graphs), headers, _needed(arguments.get("query"), "a query").encode()
     )
 
 
@@ -120,8 +117,7 @@ _READS: dict[str, Callable[[str, Arguments], Request]] = {
     "snapshots": lambda _name, _: _get("/snapshots"),
     "queue": lambda name, arguments: _get(_with(f"/queues/{name}", arguments), MSGPACK),
     "message": lambda name, arguments: _get(
-        f"/queues/{name}/{quote(_needed(arguments.get('id'), 'a message id'), safe='')}?piece={arguments.get('number', 0)}",
-        MSGPACK,
+        f"/queues/{name}/{quote(_needed(arguments.get('id'), 'a message id'), safe='')}?piece={arguments.get('number', 0)}", MSGPACK
     ),
     "queues": lambda _name, _: _get("/queues"),
     "together": _together,

@@ -132,11 +132,6 @@ def _is_refusal(error: BrokerhaError) -> bool:
     return not isinstance(error, (Unreachable, NotPrimary))
 
 
-def _may_have_moved(error: BrokerhaError) -> bool:
-    """Tell whether another process can have the transactions of the node that was asked."""
-    return isinstance(error, (Unreachable, NotPrimary))
-
-
 def _is_lost(error: BrokerhaError) -> bool:
     """Treat every error as final, a lost connection too: the caller knows what to ask next."""
     del error
@@ -240,8 +235,13 @@ class HttpWire:
         question = question_of("outcome", {"txid": txid})
         while True:
             try:
+                # After these errors another process can have the transactions of the node that was asked.
                 return self._exchange(
-                    request, deadline_s, decode, lambda error: is_final(error) or _may_have_moved(error), only=url
+                    request,
+                    deadline_s,
+                    decode,
+                    lambda error: is_final(error) or isinstance(error, (Unreachable, NotPrimary)),
+                    only=url,
                 )
             except (Unreachable, NotPrimary):
                 if time.monotonic() + ONLY_PAUSE_S >= deadline_s or self._closing.wait(ONLY_PAUSE_S):

@@ -195,15 +195,12 @@ def _format_of(source: Source, format_name: str | None) -> str:
     if format_name is None:
         if not isinstance(source, (str, Path)):
             raise InvalidRequest(f"say the format: one of {', '.join(_ALL)}")
-        format_name = _plain_name(Path(source)).suffix
+        path = Path(source)
+        format_name = (path.with_suffix("") if path.suffix in _OPEN else path).suffix
     name = format_name.lower().lstrip(".").replace("-", "")
     if name not in _ALL:
         raise InvalidRequest(f"format {format_name!r} is not one of {', '.join(_ALL)}")
     return name
-
-
-def _plain_name(path: Path) -> Path:
-    return path.with_suffix("") if path.suffix in _OPEN else path
 
 
 def _of_file(path: Path, name: str, base_iri: str | None) -> Iterator[tuple[int, str]]:

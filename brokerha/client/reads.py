@@ -211,13 +211,7 @@ class Reads:
         return _of_form(self.query(repository, text, min_lsn=min_lsn, timeout=timeout), Triples, "CONSTRUCT")
 
     def get(
-        self,
-        table: str,
-        key_name: str | bytes,
-        *,
-        snapshot: str | None = None,
-        min_lsn: Least = None,
-        timeout: float | None = None,
+        self, table: str, key_name: str | bytes, *, snapshot: str | None = None, min_lsn: Least = None, timeout: float | None = None
     ) -> bytes | None:
         """Return the value of a key, or None; with ``snapshot`` as that snapshot shows it. Raises UnknownSnapshot."""
         try:
@@ -261,13 +255,7 @@ class Reads:
         return int(self.read("size", repository, {"context": ()}, min_lsn, timeout).body)
 
     def queue(
-        self,
-        name: str,
-        *,
-        after: str | None = None,
-        limit: int = 100,
-        min_lsn: Least = None,
-        timeout: float | None = None,
+        self, name: str, *, after: str | None = None, limit: int = 100, min_lsn: Least = None, timeout: float | None = None
     ) -> list[QueueMessage]:
         """Return the first messages of a queue, or those after an id, without taking them; long ones have a size and no body."""
         if limit < 1:
@@ -287,11 +275,7 @@ class Reads:
             number += 1
 
     def together(
-        self,
-        reads: Sequence[tuple[str, str, dict[str, Any]]],
-        *,
-        min_lsn: Least = None,
-        timeout: float | None = None,
+        self, reads: Sequence[tuple[str, str, dict[str, Any]]], *, min_lsn: Least = None, timeout: float | None = None
     ) -> list[ReadOutcome]:
         """Run several reads, (kind, name, arguments) each, at one LSN over all stores; at most 100."""
         with in_utf8():

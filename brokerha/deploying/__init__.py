@@ -1,7 +1,7 @@
 """Deployment files, made from the cluster file: the output of ``brokerha init``.
 
-    cluster file ──> machine.py      the nodes of this machine, with command, environment and timeouts of each
-                        ├─ supervisors.py   for supervisord a configuration and programs; for systemd units and a target
+    cluster file ──> machine.py      the nodes of this machine, with command, environment and timeouts of each; for supervisord a configuration
+                                     and programs; for systemd units and a target
                         └─ compose.py       container services, with the configuration of RabbitMQ
                      broker.py       users of the broker with their passwords and rights; definitions.json
     certificates.py  the cluster's own certificate authority, and certificates for its doors

@@ -69,12 +69,7 @@ from brokerha.transports.topology import (
 
 PASSWORD_VARIABLE: Final = "BROKERHA_PASSWORD_"  # noqa: S105  (the beginning of a name)
 PASSWORD_BYTES: Final = 24
-DEFAULT_APPS: Final[dict[str, tuple[str, ...]]] = {
-    "app": (WRITE,),
-    "follower": (FOLLOW,),
-    "monitor": (MONITOR,),
-    "admin": (ADMIN,),
-}
+DEFAULT_APPS: Final[dict[str, tuple[str, ...]]] = {"app": (WRITE,), "follower": (FOLLOW,), "monitor": (MONITOR,), "admin": (ADMIN,)}
 RESERVED: Final = frozenset({"sync", "data", "writes", "reads", "rejected", "changes", "tx"})
 """Words in the names of brokerha's own queues: an app must not own queues with such a prefix, whatever the cluster's name is."""
 NODE_CONNECTIONS: Final = 50
@@ -250,11 +245,7 @@ def definitions_plan(
         own = link_name(broker)
         upstreams = {
             # Without parameters that only brokerha's clients understand.
-            other.name: (
-                urlunsplit(urlsplit(other.url.split(";")[0])._replace(query="")),
-                user_of(config.name, own),
-                links[own],
-            )
+            other.name: (urlunsplit(urlsplit(other.url.split(";")[0])._replace(query="")), user_of(config.name, own), links[own])
             for other in others
         }
         text = json.dumps(definitions(config, broker, known, upstreams), indent=1, ensure_ascii=False) + "\n"

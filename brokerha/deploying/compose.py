@@ -114,7 +114,9 @@ def compose(config: ClusterConfig, folder: Path, secrets: Path) -> dict[str, Any
         services[broker.address.host] = _broker(broker, names[broker.name], number, len(brokers))
     for node in config.nodes:
         services[node.id] = _node(config, node.id, brokers, folder)
-    networks: dict[str, Any] = {each: {} for each in _networks(brokers)}
+    networks: dict[str, Any] = {_network(each, len(brokers)): {} for each in brokers} | (
+        {_BACKBONE: {}} if len(brokers) > 1 else {}
+    )
     volumes: dict[str, Any] = {f"{name}-data": {} for name in services}
     files = {f"{node.id}-url": {"file": _relative(url_file(secrets, node.id), folder)} for node in config.nodes}
     return {"name": config.name, "services": services, "networks": networks, "volumes": volumes, "secrets": files}
@@ -139,10 +141,7 @@ def _broker(broker: Broker, definitions: Path, number: int, count: int) -> dict[
             "./enabled_plugins:/etc/rabbitmq/enabled_plugins:ro",
             f"./{definitions}:/etc/rabbitmq/definitions.json:ro",
         ],
-        "ports": [
-            f"{_LOOPBACK}:{AMQP_PORT + number}:{AMQP_PORT}",
-            f"{_LOOPBACK}:{DASHBOARD_PORT + number}:{DASHBOARD_PORT}",
-        ],
+        "ports": [f"{_LOOPBACK}:{AMQP_PORT + number}:{AMQP_PORT}", f"{_LOOPBACK}:{DASHBOARD_PORT + number}:{DASHBOARD_PORT}"],
         "networks": [_network(broker, count), *([_BACKBONE] if count > 1 else [])],
         "healthcheck": _health("20s", "rabbitmq-diagnostics", "-q", "check_running"),
     }
@@ -151,10 +150,7 @@ def _broker(broker: Broker, definitions: Path, number: int, count: int) -> dict[
 def _node(config: ClusterConfig, node: str, brokers: Sequence[Broker], folder: Path) -> dict[str, Any]:
     broker = next(each for each in brokers if config.master_of(node) in each.masters)
     entry = config.node(node)
-    environment = {
-        **dict.fromkeys(broker_variables(config, node), f"/run/secrets/{node}-url"),
-        variable("cluster", "data"): DATA,
-    }
+    environment = {**dict.fromkeys(broker_variables(config, node), f"/run/secrets/{node}-url"), variable("cluster", "data"): DATA}
     port = entry.http.rpartition(":")[2]
     if port:
         environment |= {
@@ -211,10 +207,6 @@ def _door_files(config: ClusterConfig, node: str, folder: Path) -> list[str]:
         mounts.append(str(users))
     places = Path(CLUSTER_FILE).parent
     return [f"{_relative(config.path.parent / each, folder)}:{places / each}:ro" for each in mounts]
-
-
-def _networks(brokers: Sequence[Broker]) -> list[str]:
-    return [*(_network(each, len(brokers)) for each in brokers), *([_BACKBONE] if len(brokers) > 1 else [])]
 
 
 def _network(broker: Broker, count: int) -> str:

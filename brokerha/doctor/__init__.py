@@ -1,8 +1,7 @@
 """Diagnosis for ``brokerha doctor``: facts of this machine, the broker and the nodes, and the findings from them.
 
-    machine_facts.py   asks the operating system   ──┐
-    broker_facts.py    asks the broker               ├─> facts.py ──> judging.py: the findings
-    cluster_facts.py   asks the nodes              ──┘
+    machine_facts.py   asks the operating system      ──┐
+    cluster_facts.py   asks the nodes and the broker  ──┴─> facts.py ──> judging.py: the findings
     bundle.py          the file of a support bundle: texts without secrets, each cut to its share
 
 Judging is pure: the same facts give the same findings. Gathering changes nothing: it declares only what exists, rolls back

@@ -308,10 +308,7 @@ def _no_connection(broker: BrokerFact, subject: str) -> Finding:
         return Finding(PROBLEM, subject, broker.unreachable, broker.remedy)
     what, command = f"{broker.user} has no rights in the virtual host {broker.vhost!r}", DEFINITIONS
     if "not found" in broker.unreachable:
-        what, command = (
-            f"the virtual host {broker.vhost!r} does not exist",
-            f"rabbitmqctl add_vhost {vhost}, or {command}",
-        )
+        what, command = (f"the virtual host {broker.vhost!r} does not exist", f"rabbitmqctl add_vhost {vhost}, or {command}")
     return Finding(PROBLEM, "broker virtual host", what, command)
 
 

@@ -20,8 +20,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from brokerha.deploying import files, machine
-from brokerha.deploying.machine import Program
-from brokerha.deploying.supervisors import supervisord_plan, systemd_plan
+from brokerha.deploying.machine import Program, supervisord_plan, systemd_plan
 from brokerha.doctor.facts import DataFact, DeploymentFact, FileFact, LimitsFact
 from brokerha.model.ids import NodeId
 from brokerha.model.outside.hosts import is_loopback

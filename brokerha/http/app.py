@@ -16,17 +16,17 @@ from typing import NamedTuple
 from starlette.routing import Route, Router
 
 from brokerha.http import page
-from brokerha.http.data import keys, queues, stepping, transactions
+from brokerha.http.data import keys, queues, transactions
 from brokerha.http.door.door import Door, HttpLimits
 from brokerha.http.door.endpoint import Endpoint, Outside, Ways, not_found, parse_prefix
 from brokerha.http.door.server import HttpServer
-from brokerha.http.guard.guard import OPEN, Guard, parse_origins
-from brokerha.http.guard.users import ADMIN, READ, WRITE, UsersFile
+from brokerha.http.guard import OPEN, Guard, parse_origins
 from brokerha.http.operating import cluster, commands
 from brokerha.http.operating.commands import Command
-from brokerha.http.rdf import graphs, rdf4j_transactions, repositories, sparql, statements
+from brokerha.http.rdf import rdf4j_transactions, repositories, sparql, statements
 from brokerha.http.rdf import transaction_documents as rdf_transactions
 from brokerha.http.replaced import Certificate
+from brokerha.http.users import ADMIN, READ, WRITE, UsersFile
 from brokerha.local_reads.asking import LocalReads
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.outside.hosts import is_loopback
@@ -46,7 +46,7 @@ _PATTERN = "subj pred obj context infer Accept"
 _ACT = f"{_READ_IN} subj pred obj {_SPARQL}"
 
 
-def _verbs(of: graphs.Graphs, names: str) -> Ways:
+def _verbs(of: statements.Graphs, names: str) -> Ways:
     documents = f"{names} baseURI preserveNodeId" if names else ""
     return {
         "GET": (READ, of.get, f"{names} Accept"),
@@ -89,11 +89,11 @@ PATHS: dict[str, Ways] = {
         "POST": (ADMIN, repositories.put_config),
         "PUT": (ADMIN, repositories.put_config),
     },
-    "/repositories/{id}/gsp": _verbs(graphs.W3C, "graph default"),
-    "/repositories/{id}/gsp/{graph:path}": _verbs(graphs.W3C, ""),
+    "/repositories/{id}/gsp": _verbs(statements.W3C, "graph default"),
+    "/repositories/{id}/gsp/{graph:path}": _verbs(statements.W3C, ""),
     "/repositories/{id}/rdf-graphs": {"GET": (READ, repositories.contexts, "Accept")},
-    "/repositories/{id}/rdf-graphs/service": _verbs(graphs.RDF4J, "graph default"),
-    "/repositories/{id}/rdf-graphs/{graph:path}": _verbs(graphs.RDF4J, ""),
+    "/repositories/{id}/rdf-graphs/service": _verbs(statements.RDF4J, "graph default"),
+    "/repositories/{id}/rdf-graphs/{graph:path}": _verbs(statements.RDF4J, ""),
     "/repositories/{id}/namespaces": {
         "GET": (READ, repositories.listed_namespaces, "Accept"),
         "DELETE": (WRITE, repositories.clear),
@@ -117,9 +117,9 @@ PATHS: dict[str, Ways] = {
     "/repositories": {"GET": (READ, repositories.listed, "Accept")},
     "/protocol": {"GET": (READ, repositories.protocol)},
     "/tx/batch": {"POST": (WRITE, transactions.post_batch)},
-    "/tx": {"POST": (WRITE, transactions.post), "GET": (READ, stepping.listed)},
+    "/tx": {"POST": (WRITE, transactions.post), "GET": (READ, transactions.listed)},
     "/tx/{id}": {"GET": (READ, transactions.get)},
-    "/tx/{id}/{action}": {"POST": (WRITE, stepping.post, "first queue count wait-s by-hand one-phase")},
+    "/tx/{id}/{action}": {"POST": (WRITE, transactions.post_step, "first queue count wait-s by-hand one-phase")},
     "/together": {"POST": (READ, transactions.post_together)},
     "/queues/{name}/accept": {"POST": (WRITE, queues.accept, "count wait-s")},
     "/queues/{name}/{id}": {"GET": (READ, queues.message, "piece")},
@@ -147,7 +147,7 @@ PATHS: dict[str, Ways] = {
         "PUT": (ADMIN, Command("peer-add", {}, begins="/cluster/peers")),
         "DELETE": (ADMIN, Command("peer-remove", flags=("force",), begins="/cluster/peers"), "force"),
     },
-    "/cluster/staged": {"GET": (READ, stepping.staged)},
+    "/cluster/staged": {"GET": (READ, transactions.staged)},
     "/cluster/settings": {"GET": (ADMIN, Command("settings"))},
     "/cluster/settings/{name}": {
         "GET": (ADMIN, commands.get_setting),

@@ -51,14 +51,14 @@ def main() -> None:
         answer = _answer(name, arguments, named, cpu_s, memory_bytes)
         answers.write(LENGTH.pack(len(answer)) + answer)
         answers.flush()
-        if _memory_bytes() > _KEPT_BYTES:
+        if _memory_bytes()[1] > _KEPT_BYTES:
             return
 
 
 def _answer(name: str, arguments: list[Any], named: dict[str, Any], cpu_s: int, memory_bytes: int) -> bytes:
     used = resource.getrusage(resource.RUSAGE_SELF)
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + cpu_s + 1, resource.RLIM_INFINITY))
-    resource.setrlimit(resource.RLIMIT_AS, (_address_space_bytes() + memory_bytes, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_AS, (_memory_bytes()[0] + memory_bytes, resource.RLIM_INFINITY))
     try:
         result = _found(name)(*arguments, **named)
         packed: bytes = msgpack.packb(["", "", result])
@@ -88,12 +88,10 @@ def _read(stream: BinaryIO) -> bytes | None:
     return body if len(body) == length else None
 
 
-def _memory_bytes() -> int:
-    return int(_STATM.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
-
-
-def _address_space_bytes() -> int:
-    return int(_STATM.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+def _memory_bytes() -> tuple[int, int]:
+    """Return the bytes of the address space, and those in memory."""
+    pages = _STATM.read_text(encoding="ascii").split()
+    return int(pages[0]) * resource.getpagesize(), int(pages[1]) * resource.getpagesize()
 
 
 if __name__ == "__main__":

@@ -110,9 +110,7 @@ class AnsweringThread:
             loop.run_until_complete(asyncio.sleep(0))
         except Exception as error:  # noqa: BLE001  (the thread must not die silently)
             log.error(
-                "reads of this machine go over the broker until this worker is restarted",
-                node=self._node,
-                **fault_fields(error),
+                "reads of this machine go over the broker until this worker is restarted", node=self._node, **fault_fields(error)
             )
         finally:
             loop.close()

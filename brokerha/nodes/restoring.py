@@ -80,7 +80,11 @@ class Restoring:
             for place in places
             if place.role == "worker"
         }
-        self._journals = {place.node: self._placing(place) for place in places if place.role != "worker"}
+        self._journals = {
+            place.node: Placing(place.directory, purpose_of(manifest, target, cluster, place.node))
+            for place in places
+            if place.role != "worker"
+        }
 
     def obstacles(self) -> list[Obstacle]:
         """Return the obstacle at each place; an empty one where an earlier run has placed the directory."""
@@ -90,12 +94,7 @@ class Restoring:
         ]
 
     def run(
-        self,
-        snapshot: Snapshot,
-        *,
-        is_forced: bool = False,
-        note_bytes: Progress = no_progress,
-        note_lines: Progress = no_progress,
+        self, snapshot: Snapshot, *, is_forced: bool = False, note_bytes: Progress = no_progress, note_lines: Progress = no_progress
     ) -> None:
         """Make all directories, then place them. Raises StoreError, JournalError: nothing changed, or the next run goes on."""
         for obstacle in self.obstacles():
@@ -140,9 +139,6 @@ class Restoring:
         txid = target.txid or f"restored-{target.lsn}"
         last = (timestamp, txid, self._origin)
         return Beginning(target.lsn, last, target.fingerprint, self.items, tuple(ids), tuple(rejections))
-
-    def _placing(self, place: Place) -> Placing:
-        return Placing(place.directory, purpose_of(self.manifest, self.target, self.cluster, place.node))
 
     def _placing_at(self, place: Place) -> Placing:
         return self._restores[place.node].placing if place.role == "worker" else self._journals[place.node]

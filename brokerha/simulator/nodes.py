@@ -31,8 +31,7 @@ from brokerha.model.ready import (
 )
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
 from brokerha.nodes.master.runner import MasterRunner
-from brokerha.nodes.worker.copying import carry_out_copy, state_of
-from brokerha.nodes.worker.runner import WorkerRunner, carry_out
+from brokerha.nodes.worker.runner import WorkerRunner, carry_out, carry_out_copy, state_of
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.replication.worker.core import WorkerCore
 from brokerha.simulator.clients.operators import command

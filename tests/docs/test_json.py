@@ -17,7 +17,7 @@ import pytest
 
 from brokerha.cli.cluster import quarantine
 from brokerha.cli.main import main
-from brokerha.cli.reference.json_schemas import FOLDER, OUTPUTS, files, lines_of, schema_of
+from brokerha.cli.reference import FOLDER, OUTPUTS, files, lines_of, schema_of
 from brokerha.master.split_report import listed, shown
 from brokerha.transports.tools.quarantine import Quarantined
 from tests.docs.json_outputs import COMMANDS, Here, small_cluster
@@ -87,7 +87,7 @@ def test_no_field_was_taken_away() -> None:
 def test_the_page_and_the_schemas_are_up_to_date() -> None:
     made = files()
     assert [str(path) for path, text in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != text] == [], (
-        "run python -m brokerha.cli.reference.json_schemas"
+        "run python -m brokerha.cli.reference"
     )
     assert {path.name for path in (FOLDER / "schemas").iterdir()} == {path.name for path in made if path.suffix == ".json"}
     assert all(json.loads(text)["title"] == path.stem for path, text in made.items() if path.suffix == ".json")

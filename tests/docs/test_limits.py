@@ -92,7 +92,7 @@ MISSING = {
     "Messages are given out by one master at a time": ("brokerha/model/reserved/claims.py", "belongs to a master that is gone, and its claims count no more"),
     "It cannot stop a query that the engine is computing": ("brokerha/nodes/reads/pool.py", "stuck"),
     "A store keeps the value of a literal": ("brokerha/cli/data/load.py", "are kept by value, not as spelled"),
-    "Users of the HTTP door have roles": ("brokerha/http/guard/users.py", "the graph of that kind is a repository"),
+    "Users of the HTTP door have roles": ("brokerha/http/users.py", "the graph of that kind is a repository"),
     "An archive that begins above LSN 1": ("brokerha/pipeline/report_page.html", "The archive does not begin with LSN 1, so it cannot tell what there is"),
     "Workers of one master are one site": ("brokerha/client/http_wire.py", "reads follow the writes"),
 }  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from brokerha.cli.main import main
-from brokerha.http.guard.users import ROLES
+from brokerha.http.users import ROLES
 from tests.docs.pages import ROOT, table_under, the_block
 
 PAGE = "docs/security.md"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.cli.demo import run as demo_archive
+from brokerha.cli.machine import demonstration as demo_archive
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import StoreError
 from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry

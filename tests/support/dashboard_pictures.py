@@ -21,7 +21,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from brokerha import connect
-from brokerha.cli.demo.run import demo_config
+from brokerha.cli.machine.demonstration import demo_config
 from brokerha.embedded import EmbeddedCluster
 from tests.support.broker_source import local_scripts
 from tests.support.browser import Browser, browsing

@@ -42,8 +42,7 @@ from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.loop import NodeLoop
 from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.settings import NodeSettings
-from brokerha.nodes.worker.copying import carry_out_copy, state_of
-from brokerha.nodes.worker.runner import WorkerRunner, carry_out
+from brokerha.nodes.worker.runner import WorkerRunner, carry_out, carry_out_copy, state_of
 from brokerha.ports.transport import ClientMessage
 from brokerha.replication.site.config import FeedConfig
 from brokerha.replication.worker.config import WorkerConfig

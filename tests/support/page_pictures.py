@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from brokerha.cli.demo.run import demo_config
+from brokerha.cli.machine.demonstration import demo_config
 from brokerha.client import Client
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app

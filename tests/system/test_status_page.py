@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.cli.demo.run import demo_config
+from brokerha.cli.machine.demonstration import demo_config
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
 from tests.support.browser import DESKTOP, PHONE, Browser, browsing, found_browser

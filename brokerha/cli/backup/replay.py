@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from brokerha.cli.backup.places import LogOptions, backup_named, size_text
+from brokerha.cli.backup.command import LogOptions, backup_named, size_text
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer
+from brokerha.cli.common.command import Answer, Cluster
 from brokerha.cli.common.terminal import Meter, progress
 from brokerha.model.errors import InvalidRequest, StoreDamaged, WentBack
 from brokerha.model.fingerprints import text_of
@@ -34,12 +33,10 @@ def replay(
     wanted: LogOptions,
     into: Annotated[Path, typer.Option("--into", metavar="DIR", help="Directory of a worker that is stopped, or a new one.")],
     from_lsn: Annotated[
-        int | None,
-        typer.Option("--from-lsn", min=1, metavar="LSN", help="First line; the one that DIR needs next without it."),
+        int | None, typer.Option("--from-lsn", min=1, metavar="LSN", help="First line; the one that DIR needs next without it.")
     ] = None,
     to_lsn: Annotated[
-        int | None,
-        typer.Option("--to-lsn", min=1, metavar="LSN", help="Last line; the newest of the source without it."),
+        int | None, typer.Option("--to-lsn", min=1, metavar="LSN", help="Last line; the newest of the source without it.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read all lines and say what would be applied; change nothing.")

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 import msgpack
 import typer
 
-from brokerha.cli.backup.places import BackupsOption, backup_named, checked_snapshot, size_text, time_us
+from brokerha.cli.backup.command import BackupsOption, backup_named, checked_snapshot, size_text, time_us
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster, cluster_file
-from brokerha.cli.common.command import Answer, FormatOption
-from brokerha.cli.common.output import Format, columns
+from brokerha.cli.common.command import Answer, Cluster, FormatOption, cluster_file, columns
+from brokerha.cli.common.output import Format
 from brokerha.cli.common.terminal import MEGABYTE, progress
 from brokerha.model.control import Check
 from brokerha.model.errors import InvalidRequest, NotReady, Rejected, TooLarge
@@ -49,12 +48,10 @@ LINE_BYTES = 10_000
 """Applying a line takes about as long as copying this many bytes: measured with lines of ten quads."""
 COLUMNS = columns("node", "role", "directory", "in_the_way")
 ToLsnOption = Annotated[
-    int | None,
-    typer.Option("--to-lsn", min=0, metavar="LSN", help="Restore the state at this LSN; the last one without it."),
+    int | None, typer.Option("--to-lsn", min=0, metavar="LSN", help="Restore the state at this LSN; the last one without it.")
 ]
 ToTimeOption = Annotated[
-    str | None,
-    typer.Option("--to-time", metavar="TIME", help="Restore up to the last transaction at or before this time, in UTC."),
+    str | None, typer.Option("--to-time", metavar="TIME", help="Restore up to the last transaction at or before this time, in UTC.")
 ]
 
 
@@ -248,12 +245,10 @@ def restore(
     running: Cluster,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the backup, or its directory (with a /).")],
     into: Annotated[
-        Path | None,
-        typer.Option("--into", metavar="DIR", help="Make one worker's directory; it must be empty or not there."),
+        Path | None, typer.Option("--into", metavar="DIR", help="Make one worker's directory; it must be empty or not there.")
     ] = None,
     all_nodes: Annotated[
-        bool,
-        typer.Option("--all", help="Make the directories of all nodes of the cluster file; all nodes must be stopped."),
+        bool, typer.Option("--all", help="Make the directories of all nodes of the cluster file; all nodes must be stopped.")
     ] = False,
     nodes: Annotated[
         list[str] | None,
@@ -323,13 +318,7 @@ def restore(
 
 
 def _places(
-    manifest: Manifest,
-    into: Path | None,
-    all_nodes: bool,
-    nodes: list[str],
-    cluster: str,
-    node_id: str,
-    config: Path | None,
+    manifest: Manifest, into: Path | None, all_nodes: bool, nodes: list[str], cluster: str, node_id: str, config: Path | None
 ) -> tuple[str, list[Place], str]:
     """Return the name of the new cluster, the directories, and the node that counts as origin. Raises typer.BadParameter."""
     from brokerha.nodes.restoring import Place, places_of
@@ -411,8 +400,5 @@ def _run(work: Restoring, *, is_forced: bool, dry_run: bool) -> None:
     copied = manifest.copy_bytes if work.target.base_lsn else 0
     with progress("restore", workers * (copied + work.target.lines * LINE_BYTES), "MB", MEGABYTE) as meter:
         work.run(
-            snapshot,
-            is_forced=is_forced,
-            note_bytes=meter.advance,
-            note_lines=lambda lines: meter.advance(lines * LINE_BYTES),
+            snapshot, is_forced=is_forced, note_bytes=meter.advance, note_lines=lambda lines: meter.advance(lines * LINE_BYTES)
         )

@@ -26,8 +26,7 @@ from typing import Any, Final
 from brokerha.cli.bench.options import BenchOptions
 from brokerha.cli.bench.site import VALUE, Load, Site, measure, put, running, share_ms
 from brokerha.cli.common import exits
-from brokerha.cli.common.command import Answer
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, columns
 from brokerha.client import Client
 from brokerha.model.errors import NotReady
 from brokerha.transports.client.wire import AmqpWire

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 from brokerha.cli.bench.options import BenchOptions
 from brokerha.cli.bench.site import KINDS, Load, Make, Site, is_in_sync, put, running
 from brokerha.cli.common import exits
-from brokerha.cli.common.command import Answer
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, columns
 from brokerha.client import Client
 from brokerha.model.operations import Operation
 from brokerha.ports.copies import CHUNK_BYTES

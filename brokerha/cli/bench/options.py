@@ -54,8 +54,7 @@ class BenchOptions(Options):
         1_000_000
     )
     folder: Annotated[
-        Path | None,
-        typer.Option("--folder", metavar="DIR", help="For pipeline: where log and archive stay, to be used again."),
+        Path | None, typer.Option("--folder", metavar="DIR", help="For pipeline: where log and archive stay, to be used again.")
     ] = None
     steps: Annotated[str, typer.Option("--steps", metavar="STEP,…", help="For pipeline: only some steps.", show_default=False)] = ""
     spark: Annotated[

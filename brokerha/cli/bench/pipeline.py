@@ -27,8 +27,7 @@ import typer
 from brokerha.cli.bench.options import BenchOptions
 from brokerha.cli.bench.pipeline_steps import STEPS
 from brokerha.cli.common import exits
-from brokerha.cli.common.command import Answer
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, columns
 from brokerha.model.errors import NotReady
 
 COLUMNS = columns(

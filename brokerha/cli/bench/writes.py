@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from brokerha.cli.bench.options import BenchOptions
 from brokerha.cli.bench.site import KINDS, START_S, VALUE, Make, measure, running
 from brokerha.cli.common import exits
-from brokerha.cli.common.command import Answer
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, columns
 from brokerha.client import Client
 from brokerha.log.disks import FileDisk, MemoryDisk
 from brokerha.log.log import Log
@@ -280,7 +279,7 @@ def _rows(
 
 def _idle_share(seconds: float = 5.0) -> float:
     """Return the share of one core that an idle embedded cluster of three masters with two workers each takes."""
-    from brokerha.cli.demo.run import demo_config
+    from brokerha.cli.machine.demonstration import demo_config
     from brokerha.embedded import EmbeddedCluster
 
     with (

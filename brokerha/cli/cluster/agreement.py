@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster, until_reached
-from brokerha.cli.common.command import Answer, FormatOption
-from brokerha.cli.common.output import Format, columns
+from brokerha.cli.common.command import Answer, Cluster, FormatOption, columns, until_reached
+from brokerha.cli.common.output import Format
 from brokerha.cli.common.terminal import progress
 from brokerha.model import states
 from brokerha.model.errors import Aborted, BrokerhaError, NotReady, Rejected, TimedOut, Unreachable

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import SURVEY_S, Cluster, Row, cluster_file
-from brokerha.cli.common.command import Answer, FormatOption, Group
-from brokerha.cli.common.output import Format, columns
+from brokerha.cli.common.command import SURVEY_S, Answer, Cluster, FormatOption, Group, Row, cluster_file, columns
+from brokerha.cli.common.output import Format
 from brokerha.cli.common.terminal import progress
 from brokerha.model import log_lineages
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachable, WentBack
@@ -173,11 +172,7 @@ def verify(
     cluster: Cluster,
     node: Annotated[
         str | None,
-        typer.Option(
-            "--node",
-            metavar="ID",
-            help="Read the journal of this master or backup on this machine; it must be stopped.",
-        ),
+        typer.Option("--node", metavar="ID", help="Read the journal of this master or backup on this machine; it must be stopped."),
     ] = None,
 ) -> int:
     """Verify the log: with --node every record of one journal, without it the lines of all masters against each other.

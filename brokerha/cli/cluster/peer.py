@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.cluster import Cluster, Row
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, Cluster, Group, Row, columns
 from brokerha.cli.common.terminal import PAUSE_S, Waiting, YesOption, confirm
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachable
 
@@ -32,8 +30,7 @@ app = Group("Masters: list, add, remove, replace.")
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Id of the master.")]
 MasterOption = Annotated[str, typer.Option("--master", metavar="ID", help="The master to ask; without it one in the latest epoch.")]
 WaitOption = Annotated[
-    float,
-    typer.Option("--wait-s", min=0, metavar="SECONDS", help="How long to wait until it is done; 0: only begin it."),
+    float, typer.Option("--wait-s", min=0, metavar="SECONDS", help="How long to wait until it is done; 0: only begin it.")
 ]
 
 
@@ -70,12 +67,7 @@ def _remarks(answer: Row, named: list[str]) -> list[str]:
 
 
 @app.command()
-def add(
-    cluster: Cluster,
-    node: NodeArgument,
-    master: MasterOption = "",
-    wait_s: WaitOption = DEFAULT_WAIT_S,
-) -> Answer:
+def add(cluster: Cluster, node: NodeArgument, master: MasterOption = "", wait_s: WaitOption = DEFAULT_WAIT_S) -> Answer:
     """Make a node a master of the cluster.
 
     Start it first, with an empty data directory and a cluster file that names all masters and itself: it waits until it is added. Then it takes
@@ -114,11 +106,7 @@ def remove(
 
 @app.command()
 def replace(
-    cluster: Cluster,
-    node: NodeArgument,
-    master: MasterOption = "",
-    wait_s: WaitOption = DEFAULT_WAIT_S,
-    yes: YesOption = False,
+    cluster: Cluster, node: NodeArgument, master: MasterOption = "", wait_s: WaitOption = DEFAULT_WAIT_S, yes: YesOption = False
 ) -> Answer:
     """Bring a master back whose disk was lost: take it out, and add it with its new journal.
 

@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits, logs, output
-from brokerha.cli.common.cluster import cluster_file
-from brokerha.cli.common.command import Answer, ConfigFileOption, Group, Options
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, ConfigFileOption, Group, Options, cluster_file, columns
 from brokerha.model.errors import ConfigurationError, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
@@ -41,8 +39,7 @@ class Kept(Options):
 
     config: ConfigFileOption = None
     limit: Annotated[
-        int,
-        typer.Option("--limit", metavar="N", min=1, help="How many messages of each broker to look at, the oldest first."),
+        int, typer.Option("--limit", metavar="N", min=1, help="How many messages of each broker to look at, the oldest first.")
     ] = DEFAULT_LIMIT
 
     def messages(self, ids: Sequence[str] = ()) -> Iterator[tuple[Quarantine, Quarantined]]:

@@ -10,9 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster, Row
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, Cluster, Group, Row, columns
 from brokerha.model.reserved.settings import name_problem
 
 COLUMNS = columns("name=SETTING", "value", "takes", "counts", "set_by", "when", "from")
@@ -21,8 +19,7 @@ LIVE, RESTART = "at once", "from the next start"
 app = Group("Settings of the running cluster: list, get, set, unset.")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As in the section [cluster] of the cluster file.")]
 ValueArgument = Annotated[
-    str,
-    typer.Argument(metavar="VALUE", help="In the unit of the setting, which its name ends in; as in the file, without quotes."),
+    str, typer.Argument(metavar="VALUE", help="In the unit of the setting, which its name ends in; as in the file, without quotes.")
 ]
 
 

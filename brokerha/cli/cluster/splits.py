@@ -11,9 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster, Row
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, Cluster, Group, Row, columns
 from brokerha.cli.common.terminal import Waiting
 from brokerha.model.errors import NotReady, TimedOut, Unreachable
 

@@ -20,9 +20,8 @@ from typing import Annotated, Any
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import FormatOption
-from brokerha.cli.common.output import Format, columns
+from brokerha.cli.common.command import Cluster, FormatOption, columns
+from brokerha.cli.common.output import Format
 from brokerha.model import states
 from brokerha.model.errors import NotReady, Unreachable
 

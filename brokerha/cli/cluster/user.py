@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.cluster import cluster_file
-from brokerha.cli.common.command import Answer, ConfigFileOption, Group, Options
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, ConfigFileOption, Group, Options, cluster_file, columns
 from brokerha.model.errors import ConfigurationError, NotFound
 
 if TYPE_CHECKING:
-    from brokerha.http.guard.users import Store, User
+    from brokerha.http.users import Store, User
 
 COLUMNS = columns("name=USER", "role", "password", "tokens", "expires=LAST TOKEN ENDS", "in=IN SINGLE STORES")
 TOKEN_BYTES = 32
@@ -60,7 +58,7 @@ class UsersFile(Options):
 
     def read(self) -> dict[str, User]:
         """Return all users; none without a file. Raises ConfigurationError."""
-        from brokerha.http.guard.users import parse_users
+        from brokerha.http.users import parse_users
 
         path = self.path
         try:
@@ -134,7 +132,7 @@ def add(
     The roles of this command replace all earlier ones, also those for single repositories, tables, queues and graphs.
     The password is read from standard input; at a terminal it is asked for. The token is written to standard output, this once.
     """
-    from brokerha.http.guard.users import NONE, ROLES, Token, User, hash_password, hash_token
+    from brokerha.http.users import NONE, ROLES, Token, User, hash_password, hash_token
     from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 
     if role not in ROLES:
@@ -204,13 +202,13 @@ def _row(user: User, now_s: float) -> dict[str, Any]:
 
 
 def _by_kind(user: User) -> dict[str, dict[str, str]]:
-    from brokerha.http.guard.users import STORES
+    from brokerha.http.users import STORES
 
     return {word: {name: role for (of, name), role in sorted(user.stores.items()) if of == kind} for word, kind in STORES.items()}
 
 
 def _right(option: str, kind: str, given: str) -> tuple[Store, str]:
-    from brokerha.http.guard.users import ROLES, is_right
+    from brokerha.http.users import ROLES, is_right
 
     name, _, role = given.rpartition("=")
     if not is_right(kind, name, role) or not name.isprintable():
@@ -219,7 +217,7 @@ def _right(option: str, kind: str, given: str) -> tuple[Store, str]:
 
 
 def _right_in_graph(given: str) -> tuple[tuple[str, str], str]:
-    from brokerha.http.guard.users import ROLES_OF_GRAPHS, is_right_in_graph
+    from brokerha.http.users import ROLES_OF_GRAPHS, is_right_in_graph
 
     # A repository's name has no colon, and a role no equals sign; an IRI can have both.
     named, _, role = given.rpartition("=")

@@ -10,9 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, Cluster, Group, columns
 from brokerha.cli.common.terminal import YesOption, confirm
 from brokerha.model.errors import InvalidRequest
 

@@ -39,16 +39,6 @@ class Format(enum.StrEnum):
     TSV = "tsv"
 
 
-def columns(*fields: str) -> dict[str, str]:
-    """Map the fields of a table to their headings: ``field=HEAD``, or a field alone, whose heading is its name in capitals.
-
-    >>> columns("id=WORKER", "stale_s")
-    {'id': 'WORKER', 'stale_s': 'STALE S'}
-    """
-    named = (field.partition("=") for field in fields)
-    return {field: head or field.upper().replace("_", " ") for field, _, head in named}
-
-
 def write(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], chosen: Format, columns: Mapping[str, str]) -> None:
     """Write a whole answer: ``data`` as JSON or YAML, or ``rows`` as a table or as TSV.
 

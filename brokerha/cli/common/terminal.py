@@ -85,13 +85,7 @@ def progress(what: str, total: float | None, unit: str, scale: float = 1.0) -> I
             speed = task.finished_speed or task.speed
             return Text(f"{speed:,.0f} {unit}/s" if speed else f"- {unit}/s")
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}"),
-        Rate(),
-        TimeRemainingColumn(),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}"), Rate(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(what, total=None if total is None else total / scale)
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import AckOption, Answer, KeyOption, RepositoryOption
+from brokerha.cli.common.command import AckOption, Answer, Cluster, KeyOption, RepositoryOption
 from brokerha.cli.common.inputs import STANDARD_INPUT, opened, plain_suffix, read_progress
 from brokerha.model.errors import BrokerhaError
 
@@ -93,9 +92,11 @@ def _load_files(
                 done[number] = loaded
                 look()
 
+            # For a file without a suffix, the client's error lists the choices.
+            by_name = STANDARD_INPUT_FORMAT if name == STANDARD_INPUT else plain_suffix(name)
             try:
                 cluster.client.load(
-                    repository, source.content, syntax or _syntax_of(name),
+                    repository, source.content, syntax or by_name,
                     graph=graph, ack=ack, key="" if large else own_key, on_progress=take, inside=large,
                 )  # fmt: skip
             except BrokerhaError:
@@ -112,11 +113,6 @@ def _check_readable(name: str) -> None:
     if name != STANDARD_INPUT and not Path(name).is_fifo():
         with opened(name) as source:
             source.content.read(1)
-
-
-def _syntax_of(name: str) -> str:
-    """Return the syntax by the suffix; for a file without one, the client's error lists the choices."""
-    return STANDARD_INPUT_FORMAT if name == STANDARD_INPUT else plain_suffix(name)
 
 
 def _total(done: Mapping[int, Loaded]) -> Loaded:

@@ -12,9 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, Cluster, Group, columns
 from brokerha.model import states
 from brokerha.model.errors import NotFound
 from brokerha.model.ids import maker_of

@@ -24,9 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.cluster import Cluster, cluster_file, master_urls
-from brokerha.cli.common.command import Answer, ConfigFileOption, Options
-from brokerha.cli.common.output import columns
+from brokerha.cli.common.command import Answer, Cluster, ConfigFileOption, Options, cluster_file, columns, master_urls
 from brokerha.cli.machine.init import DEFAULT_FOLDER, program
 from brokerha.model import VERSION
 from brokerha.model.errors import BrokerhaError, ConfigurationError
@@ -46,8 +44,7 @@ class Machine(Options):
 
     config: ConfigFileOption = None
     deploy: Annotated[
-        Path,
-        typer.Option("--deploy", metavar="DIR", help="Folder of the files that brokerha init made, if there are any."),
+        Path, typer.Option("--deploy", metavar="DIR", help="Folder of the files that brokerha init made, if there are any.")
     ] = DEFAULT_FOLDER
     secrets: Annotated[
         Path | None,
@@ -106,7 +103,7 @@ def examine(
     cluster: ClusterConfig, names: Sequence[str], environ: Mapping[str, str], deploy: Path, secrets: Path | None
 ) -> tuple[list[Finding], bool]:
     """Return all findings, and whether each broker answered, even with a refusal. Raises ConfigurationError."""
-    from brokerha.doctor import broker_facts, cluster_facts, judging, machine_facts
+    from brokerha.doctor import cluster_facts, judging, machine_facts
     from brokerha.doctor.judging import OK, Finding
 
     here = [cluster.node(name).id for name in names] or [node.id for node in cluster.nodes]
@@ -127,8 +124,8 @@ def examine(
         return [*found, Finding(OK, "broker", "embedded: one process, which needs none")], True
     # Each node has its own user, but most facts of a broker are the same for all of them.
     of_brokers: dict[tuple[str, Finding], Finding] = {}
-    for url, nodes in broker_facts.users_of(cluster, here, secrets).items():
-        facts = broker_facts.broker_facts(cluster, url, nodes, environ)
+    for url, nodes in cluster_facts.users_of(cluster, here, secrets).items():
+        facts = cluster_facts.broker_facts(cluster, url, nodes, environ)
         for fact, wanted in facts:
             of_brokers |= {(fact.where.rpartition("@")[2], each): each for each in judging.of_broker(fact, wanted)}
         is_reachable &= any(not fact.unreachable or bool(fact.refused) for fact, _ in facts)
@@ -157,12 +154,10 @@ _LOG_OF_PROGRAM = re.compile(r"^(?:stdout_|stderr_)?logfile\s*=\s*(\S.*?)\s*$", 
 def support_bundle(
     machine: Machine,
     file: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The file; brokerha-NAME-TIME.tar.gz without it."),
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file; brokerha-NAME-TIME.tar.gz without it.")
     ] = None,
     logs: Annotated[
-        list[Path] | None,
-        typer.Option("--logs", metavar="DIR", help="Folder whose *.log files are taken too. Repeatable."),
+        list[Path] | None, typer.Option("--logs", metavar="DIR", help="Folder whose *.log files are taken too. Repeatable.")
     ] = None,
     lines: Annotated[int, typer.Option("--lines", min=0, metavar="N", help="Last lines of each log.")] = DEFAULT_LINES,
     megabytes: Annotated[

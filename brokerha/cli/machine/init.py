@@ -53,8 +53,7 @@ class Nodes(Options):
     """The nodes of this machine, and the folder of their secrets."""
 
     nodes: Annotated[
-        str,
-        typer.Option("--nodes", metavar="ID,ID", help="Nodes that run on this machine; all of the file without it and --host."),
+        str, typer.Option("--nodes", metavar="ID,ID", help="Nodes that run on this machine; all of the file without it and --host.")
     ] = ""
     host: Annotated[
         list[str] | None,
@@ -128,7 +127,7 @@ def supervisord(files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_
 
     It survives a broker that is away for hours, stops nodes in order, starts them again after kill -9, and keeps logs bounded.
     """
-    from brokerha.deploying.supervisors import supervisord_plan
+    from brokerha.deploying.machine import supervisord_plan
 
     cluster = _cluster(config)
     programs = nodes.programs(cluster)
@@ -139,8 +138,7 @@ def supervisord(files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_
 @app.command()
 def systemd(files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_CONFIG, user: UserOption = DEFAULT_USER) -> Answer:
     """Units for systemd: one for each node of one machine, and a target for all of them."""
-    from brokerha.deploying.machine import writable_folders
-    from brokerha.deploying.supervisors import systemd_plan
+    from brokerha.deploying.machine import systemd_plan, writable_folders
 
     cluster = _cluster(config)
     programs = nodes.programs(cluster)
@@ -150,10 +148,7 @@ def systemd(files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_CONF
 
 @app.command()
 def compose(
-    files: Files,
-    config: ClusterFileOption = DEFAULT_CONFIG,
-    secrets: MadeSecretsOption = None,
-    app_: AppOption = None,
+    files: Files, config: ClusterFileOption = DEFAULT_CONFIG, secrets: MadeSecretsOption = None, app_: AppOption = None
 ) -> Answer:
     """Containers for all nodes and their brokers: compose.yaml, rabbitmq.conf, definitions and secrets.
 
@@ -171,10 +166,7 @@ def compose(
 
 @app.command()
 def definitions(
-    files: Files,
-    config: ClusterFileOption = DEFAULT_CONFIG,
-    secrets: MadeSecretsOption = None,
-    app_: AppOption = None,
+    files: Files, config: ClusterFileOption = DEFAULT_CONFIG, secrets: MadeSecretsOption = None, app_: AppOption = None
 ) -> Answer:
     """Definitions for RabbitMQ: users with the least rights for each node and app, queues, policies, limits.
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import logs
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import DEFAULT_CONFIG, Answer, ClusterFileOption, Group
+from brokerha.cli.common.command import DEFAULT_CONFIG, Answer, Cluster, ClusterFileOption, Group
 from brokerha.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -69,8 +68,7 @@ def pause(
     cluster: Cluster,
     node_id: NodeArgument,
     force: Annotated[
-        bool,
-        typer.Option("--force", help="Do it although writes wait for this backup, or it is the last worker that is in sync."),
+        bool, typer.Option("--force", help="Do it although writes wait for this backup, or it is the last worker that is in sync.")
     ] = False,
 ) -> Answer:
     """Pause a backup, or a worker. It stays paused over restarts, until it is told to continue.
@@ -140,8 +138,7 @@ def up(
     config: ClusterFileOption = DEFAULT_CONFIG,
     restart: Annotated[bool, typer.Option("--restart", help="Start a node that ended again, after a pause.")] = False,
     stop_timeout_s: Annotated[
-        float,
-        typer.Option("--stop-timeout-s", metavar="SECONDS", min=0.1, help="How long nodes have to stop by themselves."),
+        float, typer.Option("--stop-timeout-s", metavar="SECONDS", min=0.1, help="How long nodes have to stop by themselves.")
     ] = 15.0,
 ) -> int:
     """Start every node of a cluster file on this machine.

@@ -17,11 +17,12 @@ import random
 import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from brokerha.cli.common import exits
+from brokerha.cli.common import exits, logs
 from brokerha.cli.common.terminal import progress
 
 
@@ -53,8 +54,7 @@ def simulate(
     seed: Annotated[int | None, typer.Option("--seed", min=0, metavar="N", help="Run this seed alone.")] = None,
     seeds: Annotated[str | None, typer.Option("--seeds", metavar="A-B", help="Run these seeds.")] = None,
     minutes: Annotated[
-        float | None,
-        typer.Option("--minutes", min=0.001, metavar="M", help="Run fresh seeds, or those of --seeds, for so long."),
+        float | None, typer.Option("--minutes", min=0.001, metavar="M", help="Run fresh seeds, or those of --seeds, for so long.")
     ] = None,
     kind: Annotated[
         Kind,
@@ -72,8 +72,7 @@ def simulate(
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Tell the story of --seed.")] = False,
     processes: Annotated[
-        int | None,
-        typer.Option("--processes", min=1, max=256, help="Seeds at once; one for each processor without it."),
+        int | None, typer.Option("--processes", min=1, max=256, help="Seeds at once; one for each processor without it.")
     ] = None,
 ) -> int:
     """Run the shipped code in a world of faults.
@@ -156,3 +155,26 @@ def _run_many(seeds: Iterable[int], minutes: float | None, processes: int) -> in
     for failure in summary.failures:
         print(failure.words())
     return exits.FAILED if summary.failures else exits.DONE
+
+
+# ---- ``brokerha demo``: a whole cluster in this process that loses nodes, with equal copies at the end.
+
+
+def demo(
+    input: Annotated[  # noqa: A002  (the name of the option)
+        Path | None, typer.Option("--input", metavar="FILE.nt", help="RDF to load; without it, data of Python itself.")
+    ] = None,
+    broker: Annotated[
+        str, typer.Option("--broker", metavar="URL", help="A RabbitMQ instead of the broker inside this process.")
+    ] = "embedded://",
+) -> int:
+    """Show a whole cluster at work in this process.
+
+    Loads data through all masters, stops and heals nodes, and compares all copies; with the extra spark, archives the log and audits it.
+
+    Ends with exit code 0 only if all copies are equal.
+    """
+    from brokerha.cli.machine.demonstration import run
+
+    logs.to_stderr(logs.LOSSES)
+    return run(input, broker)

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from brokerha.cli.common import exits
 from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.observing.check_lines import NO_WORKER_LINE
+from brokerha.nodes.observing.probes import NO_WORKER_LINE
 
 RESTART_FIRST_S = 0.5
 RESTART_MOST_S = 30.0
@@ -45,12 +45,7 @@ class Up:
     """One run of the command."""
 
     def __init__(
-        self,
-        cluster: ClusterConfig,
-        command_of: Callable[[str], Sequence[str]],
-        *,
-        restart: bool,
-        stop_timeout_s: float,
+        self, cluster: ClusterConfig, command_of: Callable[[str], Sequence[str]], *, restart: bool, stop_timeout_s: float
     ) -> None:
         """``command_of`` returns the command of a node, by its id."""
         self._urls = cluster.http_urls()
@@ -228,10 +223,7 @@ def _reason(url: str) -> str:
 
 
 def wait_until_ready(
-    urls: Mapping[str, str],
-    stopped: threading.Event,
-    on_ready: Callable[[], None],
-    on_missing: Callable[[dict[str, str]], None],
+    urls: Mapping[str, str], stopped: threading.Event, on_ready: Callable[[], None], on_missing: Callable[[dict[str, str]], None]
 ) -> None:
     """Ask again until all are ready or ``stopped`` is set; runs in its own thread.
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokerha.cli.backup.places import LogOptions, backup_named, size_text
+from brokerha.cli.backup.command import LogOptions, backup_named, size_text
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import Answer, FormatOption
+from brokerha.cli.common.command import Answer, Cluster, FormatOption
 from brokerha.cli.common.output import Format, counted
 from brokerha.cli.pipeline.command import Spark, job, needed, place_of, progress_of
 
@@ -29,8 +28,7 @@ KEEP_S = 7 * 24 * 3600.0
 RETRY_S = 30.0
 
 _Into = Annotated[
-    str,
-    typer.Option("--into", metavar="PLACE", help="The archive, a folder or a URL; a new one is made.", parser=place_of),
+    str, typer.Option("--into", metavar="PLACE", help="The archive, a folder or a URL; a new one is made.", parser=place_of)
 ]
 _FromLsn = Annotated[int | None, typer.Option("--from-lsn", min=1, metavar="LSN", help="Where a new archive begins; 1 without it.")]
 _ToLsn = Annotated[int | None, typer.Option("--to-lsn", min=1, metavar="LSN", help="Stop there; the end of the log without it.")]
@@ -117,8 +115,7 @@ def archive(
 def archive_info(
     archive: Annotated[str, typer.Argument(metavar="PLACE", help="The archive, a folder or a URL.", parser=place_of)],
     has_verification: Annotated[
-        bool,
-        typer.Option("--verify", help="Read every file, and compare it with its SHA-256; exit code 2 if one differs."),
+        bool, typer.Option("--verify", help="Read every file, and compare it with its SHA-256; exit code 2 if one differs.")
     ] = False,
     chosen: FormatOption = Format.TABLE,
 ) -> int:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster, master_urls
-from brokerha.cli.common.command import DEFAULT_CONFIG, Answer, FormatOption
+from brokerha.cli.common.command import DEFAULT_CONFIG, Answer, Cluster, FormatOption, master_urls
 from brokerha.cli.common.output import Format, counted
 from brokerha.cli.pipeline.command import ArchiveOption, Spark, job, progress_of
 from brokerha.model.errors import InvalidRequest
@@ -40,12 +39,10 @@ def audit(
     spark: Spark,
     archive: ArchiveOption,
     lsn: Annotated[
-        int | None,
-        typer.Option("--lsn", min=0, metavar="LSN", help="Prove the content at this LSN; at the last one without it."),
+        int | None, typer.Option("--lsn", min=0, metavar="LSN", help="Prove the content at this LSN; at the last one without it.")
     ] = None,
     txids: Annotated[
-        Path | None,
-        typer.Option("--txids", metavar="FILE", help="Transaction ids, one a line: each must be in the log once."),
+        Path | None, typer.Option("--txids", metavar="FILE", help="Transaction ids, one a line: each must be in the log once.")
     ] = None,
     is_deep: Annotated[
         bool, typer.Option("--deep", help="Compute every row again, also in files whose bytes are what they were.")
@@ -67,13 +64,7 @@ def audit(
         source = SourceSpec(url=",".join(cluster.addresses.values()), timeout_s=cluster.timeout_s)
         copies = tuple(cluster.addresses.items()) if cluster.file is None else copies_of(cluster.file)
     options = AuditOptions(
-        archive=archive,
-        lsn=lsn,
-        source=source,
-        copies=copies,
-        txids=txids,
-        is_deep=is_deep,
-        timeout_s=cluster.timeout_s,
+        archive=archive, lsn=lsn, source=source, copies=copies, txids=txids, is_deep=is_deep, timeout_s=cluster.timeout_s
     )
     with progress_of("audit", "steps") as tell:
         report: AuditReport = program(options, spark.options(), tell)
@@ -100,11 +91,7 @@ def _show(report: AuditReport, chosen: Format) -> None:
     found = findings(report)
     if chosen is not Format.TABLE:
         output.write(
-            {
-                **dataclasses.asdict(report),
-                "problems": [each._asdict() for each in report.problems],
-                "result": report.result,
-            },
+            {**dataclasses.asdict(report), "problems": [each._asdict() for each in report.problems], "result": report.result},
             found,
             chosen,
             FINDINGS,
@@ -195,8 +182,7 @@ def report(
     archive: ArchiveOption,
     out: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="Where the page goes.")] = DEFAULT_OUT,
     since: Annotated[
-        str,
-        typer.Option("--since", metavar="TIME", help="From this time on, such as 2026-05-01 or 2026-05-01T12:30:00Z."),
+        str, typer.Option("--since", metavar="TIME", help="From this time on, such as 2026-05-01 or 2026-05-01T12:30:00Z.")
     ] = "",
     until: Annotated[str, typer.Option("--until", metavar="TIME", help="Up to this time.")] = "",
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be read, write nothing.")] = False,
@@ -210,13 +196,7 @@ def report(
     from brokerha.pipeline.table import LogTable
 
     program = job("report")
-    options = ReportOptions(
-        archive=archive,
-        out=out,
-        since_us=_moment(since),
-        until_us=_moment(until),
-        is_dry_run=is_dry_run,
-    )
+    options = ReportOptions(archive=archive, out=out, since_us=_moment(since), until_us=_moment(until), is_dry_run=is_dry_run)
     if options.since_us is not None and options.until_us is not None and options.since_us > options.until_us:
         raise typer.BadParameter(f"--since {since} is after --until {until}")
     if is_dry_run:

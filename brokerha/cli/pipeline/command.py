@@ -23,10 +23,7 @@ JOBS = "brokerha.jobs"
 """Entry point group: name of a job -> function that starts Spark and runs it."""
 NEEDED = "the pipeline needs Spark: pip install 'brokerha[spark]'"
 
-app = Group(
-    "Jobs on Spark: archive, audit, rebuild, export, load.",
-    no_args_is_help=True,
-)
+app = Group("Jobs on Spark: archive, audit, rebuild, export, load.", no_args_is_help=True)
 
 
 def place_of(text: str) -> str:

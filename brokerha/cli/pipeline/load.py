@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits, logs, output
-from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.command import AckOption, Answer, RepositoryOption
+from brokerha.cli.common.command import AckOption, Answer, Cluster, RepositoryOption
 from brokerha.cli.pipeline.command import Spark, job, progress_of
 from brokerha.model.errors import InvalidRequest
 
@@ -42,16 +41,13 @@ MappingOption = Annotated[
 ]
 GraphOption = Annotated[str, typer.Option("--graph", metavar="IRI", help="Graph for triples; the default graph without it.")]
 IdOption = Annotated[
-    str,
-    typer.Option("--id", metavar="ID", help="Begins the ids of all transactions; from files and options without it."),
+    str, typer.Option("--id", metavar="ID", help="Begins the ids of all transactions; from files and options without it.")
 ]
 MaxRejectsOption = Annotated[
-    int,
-    typer.Option("--max-rejects", metavar="N", min=0, help="Bad rows that are allowed; with more the load stops."),
+    int, typer.Option("--max-rejects", metavar="N", min=0, help="Bad rows that are allowed; with more the load stops.")
 ]
 RejectsOption = Annotated[
-    str,
-    typer.Option("--rejects", metavar="DIR", help="Folder or URL for bad rows, as lines of JSON; ID.rejects without it."),
+    str, typer.Option("--rejects", metavar="DIR", help="Folder or URL for bad rows, as lines of JSON; ID.rejects without it.")
 ]
 OrderedOption = Annotated[bool, typer.Option("--ordered", help="One transaction after the other, in the order of the files.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check every row, send nothing.")]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brokerha.cli.backup.places import BackupsOption, backup_folder, time_us
+from brokerha.cli.backup.command import BackupsOption, backup_folder, time_us
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.command import Answer, ConfigOption
 from brokerha.cli.common.output import counted
@@ -135,8 +135,7 @@ def export(
         Kind, typer.Option("--as", help="delta: tables of quads, keys and messages; nquads: the quads as text.")
     ] = Kind.DELTA,
     to_lsn: Annotated[
-        int | None,
-        typer.Option("--to-lsn", min=0, metavar="LSN", help="The state at this LSN; the last one without it."),
+        int | None, typer.Option("--to-lsn", min=0, metavar="LSN", help="The state at this LSN; the last one without it.")
     ] = None,
     to_time: Annotated[
         str, typer.Option("--to-time", metavar="TIME", help="The last transaction at or before this time, in UTC.")

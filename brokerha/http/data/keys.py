@@ -19,7 +19,7 @@ import msgpack
 from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, begin_write, done, read, result, write
-from brokerha.http.guard.guard import demand_operations, only_readable
+from brokerha.http.guard import demand_operations, only_readable
 from brokerha.ingress.rdf_bodies import utf8
 from brokerha.model.errors import InvalidRequest, Rejected, TooLarge
 from brokerha.model.etags import etag_of, is_etag

@@ -1,4 +1,4 @@
-"""Queues: ``/queues/{name}``. Reading takes nothing; taking is its own transaction, or a part of one (stepping.py).
+"""Queues: ``/queues/{name}``. Reading takes nothing; taking is its own transaction, or a part of one (transactions.py).
 
     POST /queues/{name}            publishes the body, with its content type: 201, {"txid", "id", "lsn"}; a long one in pieces
     POST /queues/{name}/accept     ?count=&wait-s=   takes messages for good: at most once
@@ -20,12 +20,12 @@ from typing import Final
 import msgpack
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_incrementing
 
-from brokerha.http.data import stepping
+from brokerha.http.data import transactions
 from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, Answer
 from brokerha.http.door.call import Call, natural
 from brokerha.http.door.passing import Parts, age_of, begin_write, facts_of, is_long, read, result, write
-from brokerha.http.guard.guard import only_readable
+from brokerha.http.guard import only_readable
 from brokerha.model.errors import Aborted, BrokerhaError, InvalidRequest, WrongState
 from brokerha.model.ids import TxId
 from brokerha.model.operation_checks import QUEUE
@@ -77,10 +77,10 @@ async def accept(call: Call) -> Answer:
         raise InvalidRequest(
             "accept takes no Idempotency-Key, because sending it again takes other messages: take them in a transaction, POST /tx and /tx/{id}/accept?first=0"
         )
-    stepping.message_type(call)
+    transactions.message_type(call)
     call.ack()
     parameters = call.parameters()
-    wait_ms = stepping.seconds(parameters, "wait-s", 3600.0)
+    wait_ms = transactions.seconds(parameters, "wait-s", 3600.0)
     count = parameters.number("count", 1)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_ms / 1000
@@ -99,18 +99,18 @@ async def accept(call: Call) -> Answer:
 
 async def _accept_once(call: Call, count: int, wait_ms: int) -> Answer:
     """Begin, take, commit; roll back on any failure before the commit."""
-    begun = await stepping.begin(call, timeout_ms=min(3_600_000, wait_ms + call.timeout_ms()))
+    begun = await transactions.begin(call, timeout_ms=min(3_600_000, wait_ms + call.timeout_ms()))
     txid = str(begun["txid"])
     arguments = {"first": 0, "queue": call.path_text("name"), "count": count, "wait_ms": wait_ms}
     try:
-        taken = await stepping.step(call, "accept", txid, arguments, wait_ms)
+        taken = await transactions.step(call, "accept", txid, arguments, wait_ms)
     except BrokerhaError:
         await _roll_back(call, txid)
         raise
     # Who left while it waited would lose what it takes.
     if not taken["messages"] or await call.is_left():
         await _roll_back(call, txid)
-        return stepping.messages(call, [], {})
+        return transactions.messages(call, [], {})
     for row in taken["messages"]:
         # Its body is removed with it, so it must be read before the commit.
         if (pieces := pieces_of(row[1], row[2])) is not None:
@@ -119,15 +119,15 @@ async def _accept_once(call: Call, count: int, wait_ms: int) -> Answer:
                 f"message {row[0]!r} has {pieces.size_bytes} bytes, more than one answer holds: take it in a transaction (POST /tx), "
                 f"and read /queues/NAME/ID before its commit"
             )
-    facts = await stepping.commit(call, txid, one_phase=True)
+    facts = await transactions.commit(call, txid, one_phase=True)
     lsn = int(facts.get("lsn") or 0)
-    return stepping.messages(call, taken["messages"], {"Brokerha-Tx": txid, "Brokerha-Lsn": lsn}, txid=txid, lsn=lsn or None)
+    return transactions.messages(call, taken["messages"], {"Brokerha-Tx": txid, "Brokerha-Lsn": lsn}, txid=txid, lsn=lsn or None)
 
 
 async def _roll_back(call: Call, txid: str) -> None:
     """Roll back as far as possible; otherwise the master ends the transaction by itself after a silence."""
     try:
-        await stepping.step(call, "rollback", txid, {"session": stepping.session(call)})
+        await transactions.step(call, "rollback", txid, {"session": transactions.session(call)})
     except BrokerhaError:
         call.error_headers = {}
 
@@ -138,7 +138,7 @@ async def get(call: Call) -> Answer:
     arguments = {"after": parameters.one("after"), "limit": parameters.number("limit", 100)}
     outcome = await read(call, "queue", call.path_text("name"), arguments)
     rows = await call.door.by_size(len(outcome.body), _rows, outcome.body)
-    return stepping.messages(call, rows, age_of(outcome))
+    return transactions.messages(call, rows, age_of(outcome))
 
 
 async def message(call: Call) -> Answer:

@@ -21,7 +21,7 @@ from urllib.parse import unquote_to_bytes
 from pyoxigraph import NamedNode
 
 from brokerha.http.door.door import Door
-from brokerha.http.guard.users import Store, User
+from brokerha.http.users import Store, User
 from brokerha.ingress.content_codings import ACCEPTED, inflater_of
 from brokerha.ingress.rdf_bodies import utf8
 from brokerha.model.errors import InvalidRequest, NotAcceptable, NotAllowed, NotReady, TooLarge, UnsupportedType

@@ -73,11 +73,7 @@ class Door:
     """One HTTP door of one node; its counters belong to the event loop."""
 
     def __init__(
-        self,
-        front: Front,
-        limits: HttpLimits,
-        origins: frozenset[str] = frozenset(),
-        local_reads: LocalReads | None = None,
+        self, front: Front, limits: HttpLimits, origins: frozenset[str] = frozenset(), local_reads: LocalReads | None = None
     ) -> None:
         limits.check()
         self.front = front

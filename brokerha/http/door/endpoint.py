@@ -18,7 +18,7 @@ from brokerha.http.door import answer as answers
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call, headers_of, wants_json
 from brokerha.http.door.door import Door
-from brokerha.http.guard.guard import Guard, is_foreign, place_of, readable_reason, store_of
+from brokerha.http.guard import Guard, is_foreign, place_of, readable_reason, store_of
 from brokerha.model.errors import BrokerhaError, NotReady
 from brokerha.model.faults import fault_fields
 
@@ -89,10 +89,7 @@ def _with(send: Any, allowed: str) -> Any:
     """Return a ``send`` that adds the allowed origin to each answer; caches must keep answers by origin."""
     more = [(b"vary", b"Origin")]
     if allowed:
-        more += [
-            (b"access-control-allow-origin", allowed.encode("latin-1")),
-            (b"access-control-expose-headers", MAY_READ.encode()),
-        ]
+        more += [(b"access-control-allow-origin", allowed.encode("latin-1")), (b"access-control-expose-headers", MAY_READ.encode())]
 
     async def sent(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":

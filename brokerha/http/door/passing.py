@@ -17,17 +17,9 @@ from typing import Any, Final, Self
 from brokerha.client.outcomes import error_of_reply
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call
-from brokerha.http.guard.guard import demand_operations, limited
+from brokerha.http.guard import demand_operations, limited
 from brokerha.local_reads.asking import LocalReads
-from brokerha.model.errors import (
-    BrokerhaError,
-    InvalidRequest,
-    OutcomeUnknown,
-    ReadOnly,
-    Rejected,
-    TimedOut,
-    UnknownRepository,
-)
+from brokerha.model.errors import BrokerhaError, InvalidRequest, OutcomeUnknown, ReadOnly, Rejected, TimedOut, UnknownRepository
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operations import BODY_LIMIT_BYTES, Operation
 from brokerha.model.requests import APPLIED_LEVEL, Reply
@@ -56,12 +48,7 @@ def begin_write(call: Call, *, takes_conditions: bool = False) -> TxId:
 
 
 async def write(
-    call: Call,
-    operations: Sequence[Operation] | bytes,
-    txid: TxId,
-    timeout_ms: int = 0,
-    *,
-    ack: tuple[str, int] | None = None,
+    call: Call, operations: Sequence[Operation] | bytes, txid: TxId, timeout_ms: int = 0, *, ack: tuple[str, int] | None = None
 ) -> Reply:
     """Submit one transaction and wait for its level, by default that of the request. Raises its refusal or rejection."""
     level, copies = ack or call.ack()
@@ -90,11 +77,7 @@ async def write(
 
 
 async def write_to_repository(
-    call: Call,
-    repository: str,
-    operations: Sequence[Operation],
-    txid: TxId,
-    timeout_ms: int = 0,
+    call: Call, repository: str, operations: Sequence[Operation], txid: TxId, timeout_ms: int = 0
 ) -> Reply:
     """Write as `write`, `naming_repository`, if the user has a right to each operation."""
     await demand_operations(call, operations)

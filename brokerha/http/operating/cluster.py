@@ -26,7 +26,7 @@ from brokerha.model.errors import InvalidRequest, TimedOut, WentBack
 from brokerha.model.ids import Lsn
 from brokerha.model.log_lineages import problem, read_rewinds
 from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
-from brokerha.nodes.observing.process_metrics import cpu_metrics
+from brokerha.nodes.observing.probes import cpu_metrics
 
 LINES = "application/x-ndjson"
 LOG_LIMIT = 10_000

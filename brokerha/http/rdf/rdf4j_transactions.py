@@ -21,12 +21,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import quote
 
-from brokerha.http.data import stepping
+from brokerha.http.data import transactions
 from brokerha.http.door import answer
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import FORM, Call, Parameters, root_of
 from brokerha.http.door.passing import repository_names
-from brokerha.http.guard.guard import SAFE, demand_operations
+from brokerha.http.guard import SAFE, demand_operations
 from brokerha.http.rdf import repositories, sparql, statements
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.rdf_bodies import contexts_of, utf8
@@ -59,7 +59,7 @@ async def begin(call: Call) -> Answer:
     repository = call.path_text("id")
     if repository not in await repository_names(call):
         raise UnknownRepository(f"repository {repository!r} does not exist: PUT /repositories/ID creates one")
-    facts = await stepping.begin(call, isolation=isolation)
+    facts = await transactions.begin(call, isolation=isolation)
     txid = str(facts["txid"])
     address = f"{root_of(call)}/repositories/{repository}/transactions/{quote(txid, safe='')}"
     return Answer(201, headers={"Location": address, "Brokerha-Tx": txid})
@@ -84,7 +84,7 @@ async def delete(call: Call) -> Answer:
     """Roll back; an ended transaction without effect, as after a failed commit, counts as rolled back."""
     txid = call.path_text("tx")
     try:
-        await stepping.step(call, "rollback", txid, {"session": stepping.session(call)})
+        await transactions.step(call, "rollback", txid, {"session": transactions.session(call)})
     except (NotFound, WrongState):
         outcome = await call.door.in_thread(call.front.outcome, txid)
         if outcome is None or (outcome["state"] != "aborted" and outcome["outcome"] != REJECTED):
@@ -110,7 +110,7 @@ def _isolation_of(parameters: Parameters) -> str:
 async def _write(call: Call, operations: list[Operation]) -> Answer:
     if operations:
         await demand_operations(call, operations)
-        await stepping.step(call, "operations", call.path_text("tx"), {"first": None, "operations": operations})
+        await transactions.step(call, "operations", call.path_text("tx"), {"first": None, "operations": operations})
     return Answer(200)
 
 
@@ -168,19 +168,19 @@ async def _size(call: Call) -> Answer:
 
 
 async def _ping(call: Call) -> Answer:
-    facts = await stepping.step(call, "ping", call.path_text("tx"), {})
+    facts = await transactions.step(call, "ping", call.path_text("tx"), {})
     return answer.text(str(facts["timeout_ms"]))
 
 
 async def _prepare(call: Call) -> Answer:
     """Check that the transaction is open: without an xid it has one phase, and the commit does the rest."""
-    await stepping.step(call, "ping", call.path_text("tx"), {})
+    await transactions.step(call, "ping", call.path_text("tx"), {})
     return Answer(200)
 
 
 async def _commit(call: Call) -> Answer:
     txid = call.path_text("tx")
-    facts = await stepping.commit(call, txid, one_phase=True)
+    facts = await transactions.commit(call, txid, one_phase=True)
     return Answer(200, headers={"Brokerha-Tx": txid, "Brokerha-Lsn": int(facts.get("lsn") or 0)})
 
 

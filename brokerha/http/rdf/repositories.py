@@ -24,9 +24,9 @@ from brokerha.http.door import answer
 from brokerha.http.door.answer import TEXT, Answer
 from brokerha.http.door.call import Call, root_of
 from brokerha.http.door.passing import age_of, begin_write, done, read, result, write, write_to_repository
-from brokerha.http.guard.guard import only_readable_graphs
-from brokerha.http.guard.users import READ, WRITE
+from brokerha.http.guard import only_readable_graphs
 from brokerha.http.rdf import sparql
+from brokerha.http.users import READ, WRITE
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.rdf_bodies import Target, context_text, contexts_of, quads_of
 from brokerha.model.errors import InvalidRequest, NotFound, UnsupportedType
@@ -165,13 +165,7 @@ _KNOWN_TYPES: Final = frozenset(
 _RULES: Final = frozenset({"http://www.ontotext.com/config/graphdb#ruleset", "http://www.ontotext.com/trree/owlim#ruleset"})
 PROTOCOL_VERSION = 12
 """Version of RDF4J's REST protocol; missing parts are refused, never ignored."""
-CONFIG_TYPES = (
-    "text/turtle",
-    "application/n-triples",
-    "application/rdf+xml",
-    "application/ld+json",
-    "application/trig",
-)
+CONFIG_TYPES = ("text/turtle", "application/n-triples", "application/rdf+xml", "application/ld+json", "application/trig")
 
 
 def settings_of(body: bytes, media_type: str, repository: str) -> dict[str, bytes]:

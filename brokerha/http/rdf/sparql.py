@@ -19,8 +19,8 @@ from pyoxigraph import BlankNode, NamedNode, RdfFormat, Triple, parse, serialize
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import FORM, Call, Parameters, address_of
 from brokerha.http.door.passing import Parts, begin_write, done, is_long, naming_repository, read, result, write_to_repository
-from brokerha.http.guard.guard import demand_operations
-from brokerha.http.guard.users import WRITE
+from brokerha.http.guard import demand_operations
+from brokerha.http.users import WRITE
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.insert_data import InsertData
 from brokerha.ingress.limits import is_plain_request
@@ -64,10 +64,7 @@ async def add(
 
     Raises InvalidRequest, TooLarge, and the errors of writes.
     """
-    options = {
-        "contexts": [context_text(graph) for graph in contexts],
-        "keep_labels": call.parameters().flag("preserveNodeId"),
-    }
+    options = {"contexts": [context_text(graph) for graph in contexts], "keep_labels": call.parameters().flag("preserveNodeId")}
     first: list[Operation] = [("clear", repository)] if is_cleared else []
     return await _stage_all(call, repository, txid, _lines(call), media_type, options, first)
 
@@ -144,13 +141,7 @@ _NAMES: Final = "http://www.w3.org/ns/formats/"
 _TYPE: Final = NamedNode("http://www.w3.org/1999/02/22-rdf-syntax-ns#type")
 _LANGUAGES: Final = ("SPARQL10Query", "SPARQL11Query", "SPARQL11Update")
 _SYNTAXES: Final = ("N-Triples", "N-Quads", "Turtle", "TriG", "RDF_XML", "JSON-LD")
-_RESULTS: Final = (
-    "SPARQL_Results_JSON",
-    "SPARQL_Results_XML",
-    "SPARQL_Results_CSV",
-    "SPARQL_Results_TSV",
-    *_SYNTAXES,
-)
+_RESULTS: Final = ("SPARQL_Results_JSON", "SPARQL_Results_XML", "SPARQL_Results_CSV", "SPARQL_Results_TSV", *_SYNTAXES)
 _INPUTS: Final = ("N3", *_SYNTAXES)
 _OF_QUERIES: Final = frozenset({"default-graph-uri", "named-graph-uri", "limit", "offset", "distinct"})
 _OF_UPDATES: Final = frozenset({"using-graph-uri", "using-named-graph-uri", "insert-graph-uri", "remove-graph-uri"})

@@ -39,10 +39,7 @@ from brokerha.transports.topology import CLASSIC, QUORUM
 
 # ---- The sections ``[[master]]``, ``[[backup]]`` and ``[[worker]]`` of the cluster file: the table of their settings.
 
-_ID = (
-    "Name of this node, unique in the whole cluster; never used again with other data. 1 to 32 of a-z, 0-9 and -.",
-    '"m1"',
-)
+_ID = ("Name of this node, unique in the whole cluster; never used again with other data. 1 to 32 of a-z, 0-9 and -.", '"m1"')
 _OF_MASTER = ("The master that this node belongs to.", '"m1"')
 _HTTP = "host:port where this node listens for HTTP; without it the node has no HTTP door."
 

@@ -28,16 +28,7 @@ from brokerha.model.operations import (
     unpack_operations,
 )
 from brokerha.model.outside.authors import signed
-from brokerha.model.outside.shapes import (
-    LEAST_LSN,
-    TIMEOUT,
-    TIMEOUT_LIMIT_MS,
-    TXID,
-    Shapes,
-    check_shapes,
-    needed,
-    shown,
-)
+from brokerha.model.outside.shapes import LEAST_LSN, TIMEOUT, TIMEOUT_LIMIT_MS, TXID, Shapes, check_shapes, needed, shown
 from brokerha.model.requests import APART, LEVELS, READS_INSIDE, WAIT
 from brokerha.model.reserved import claims, settings
 from brokerha.model.reserved.branches import branch_id

@@ -78,12 +78,7 @@ _SHAPES: Final[dict[str, Shapes]] = {
         **_SESSION,
     },
     "operations": {"first": _FIRST, "operations": needed(listed(_LISTED, 0, OPERATIONS_LIMIT))},
-    TAKING: {
-        "first": _FIRST,
-        "queue": needed(_QUEUE),
-        "count": number(1, TAKE_LIMIT),
-        "wait_ms": number(0, TX_TIMEOUT_LIMIT_MS),
-    },
+    TAKING: {"first": _FIRST, "queue": needed(_QUEUE), "count": number(1, TAKE_LIMIT), "wait_ms": number(0, TX_TIMEOUT_LIMIT_MS)},
     "prepare": _SESSION,
     "commit": {**_END, "one_phase": FLAG, "level": one_of(*LEVELS), "copies": number(1, COPIES_LIMIT)},
     "rollback": _END,

@@ -351,13 +351,7 @@ class MasterNode:
         self._door_reads += 1
 
     def _ask_worker(
-        self,
-        kind: str,
-        name: str,
-        arguments: dict[str, Any],
-        min_lsn: Lsn,
-        timeout_ms: int,
-        future: Future[ReadOutcome],
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int, future: Future[ReadOutcome]
     ) -> None:
         """Send a read to a worker; called by the loop."""
         mono_ms = self.clock.now().mono_ms

@@ -11,26 +11,18 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import structlog
 
 from brokerha.model import states
 from brokerha.model.errors import NotPrimary, NotReady
-from brokerha.model.ids import Instant, Lsn, NodeId, TxId
+from brokerha.model.ids import Instant, NodeId
 from brokerha.model.numbers import Numbers
-from brokerha.model.operations import LoggedRow, Operation
-from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
-from brokerha.model.wire.messages import (
-    Envelope,
-    Outgoing,
-    SettingsReport,
-    SettingsRequest,
-    StatusReport,
-    StatusRequest,
-)
+from brokerha.model.wire.messages import Envelope, Outgoing, SettingsReport, SettingsRequest, StatusReport, StatusRequest
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master.address_book import AddressedTransport
 from brokerha.nodes.master.node import MasterNode
@@ -39,13 +31,12 @@ from brokerha.nodes.master.process_runner import JournalThread, ProcessConfig, P
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.master.settings import told_by
 from brokerha.nodes.observing.hearing import BackupHearing, is_judged
-from brokerha.nodes.observing.process_metrics import wire_metrics
+from brokerha.nodes.observing.probes import wire_metrics
 from brokerha.nodes.observing.status import StatusGathering, summary
 from brokerha.nodes.observing.watching import FailureLog
 from brokerha.nodes.settings import NodeSettings, rows_of
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import JournalCopy
-from brokerha.ports.front import Readers, ReadOutcome
 from brokerha.ports.journal import Journal
 
 log = structlog.get_logger()
@@ -57,8 +48,21 @@ HAND_OVER_S = 2.0
 HOOK_S = 60.0
 """Longest run of the program of ``on-role-change``; then it is killed."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
 MakeMaster = Callable[[Journal, MasterRunner, NodeLoop, Orders], MasterNode]
 """Makes the master for the time that a process is primary."""
+
+
+def _of_primary(method: Callable[Concatenate[MasterNode, P], T]) -> Callable[Concatenate[ProcessNode, P], T]:
+    """Return the same method for a process. It raises NotPrimary unless this is the primary."""
+
+    @wraps(method)
+    def passed_on(process: ProcessNode, /, *args: P.args, **named: P.kwargs) -> T:
+        done: T = getattr(process.front(), method.__name__)(*args, **named)
+        return done
+
+    return passed_on
 
 
 class ProcessNode:
@@ -199,7 +203,8 @@ class ProcessNode:
 
     # ---- Front
 
-    def _front(self) -> MasterNode:
+    def front(self) -> MasterNode:
+        """Return the master that this process is now. Raises NotPrimary with the name of the primary."""
         # The loop can change `master` at any moment, so every other thread reads it once.
         if (master := self.master) is not None:
             return master
@@ -219,50 +224,23 @@ class ProcessNode:
         """``master`` while it is primary, else ``backup``."""
         return "master" if self.master is not None else "backup"
 
-    def new_txid(self) -> TxId:
-        """Return a transaction id of the primary. Raises NotReady elsewhere."""
-        return self._front().new_txid()
-
-    def submit(
-        self,
-        operations: Sequence[Operation] | bytes,
-        txid: TxId = "",
-        level: str = APPLIED_LEVEL,
-        copies: int = 1,
-        timeout_ms: int = 30_000,
-        apart: str = WAIT,
-        user: str = "",
-    ) -> Future[Reply]:
-        """Hand a write to the primary. Raises NotReady elsewhere."""
-        return self._front().submit(operations, txid, level, copies, timeout_ms, apart, user)
-
-    def read(
-        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn = 0, timeout_ms: int = 30_000
-    ) -> Future[ReadOutcome]:
-        """Pass a read on. Raises NotReady unless this is the primary."""
-        return self._front().read(kind, name, arguments, min_lsn, timeout_ms)
-
-    def readers(self, min_lsn: Lsn) -> Readers:
-        """Return the readable workers. Raises NotReady unless this is the primary."""
-        return self._front().readers(min_lsn)
-
-    def was_read(self) -> None:
-        """Count one more read at the primary."""
-        self._front().was_read()
-
-    def transact(self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
-        """Take one step of a transaction. Raises NotReady unless this is the primary."""
-        return self._front().transact(action, txid, arguments, timeout_ms)
+    new_txid = _of_primary(MasterNode.new_txid)
+    submit = _of_primary(MasterNode.submit)
+    read = _of_primary(MasterNode.read)
+    readers = _of_primary(MasterNode.readers)
+    was_read = _of_primary(MasterNode.was_read)
+    transact = _of_primary(MasterNode.transact)
+    outcome = _of_primary(MasterNode.outcome)
+    log = _of_primary(MasterNode.log)
+    logged = _of_primary(MasterNode.logged)
+    entries = _of_primary(MasterNode.entries)
+    wait_for = _of_primary(MasterNode.wait_for)
 
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """Carry out orders to single processes of this master (orders.py) here; pass every other command to the primary."""
         if self.orders.are(name, arguments):
             return self.orders.give(name, arguments)
-        return self._front().command(name, arguments, timeout_ms)
-
-    def outcome(self, txid: TxId) -> dict[str, Any] | None:
-        """Return the outcome of a transaction. Raises NotReady unless this is the primary."""
-        return self._front().outcome(txid)
+        return self.front().command(name, arguments, timeout_ms)
 
     def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
         """Return the status of the whole cluster as seen from here."""
@@ -273,22 +251,10 @@ class ProcessNode:
         known = {(row["id"], row["role"]) for row in others}
         return summary(self.cluster, 1, [*others, *(row for row in own if (row["id"], row["role"]) not in known)])
 
-    def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
-        """Return lines of the synchronised queue. Raises NotReady unless this is the primary."""
-        return self._front().log(first_lsn, last_lsn)
-
-    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
-        """Return lines of the log that a store can apply. Raises NotReady unless this is the primary."""
-        return self._front().logged(first_lsn, last_lsn)
-
-    def entries(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
-        """Return the same lines with origins and epochs. Raises NotReady unless this is the primary."""
-        return self._front().entries(first_lsn, last_lsn)
-
     def writable(self) -> tuple[bool, str]:
         """Tell whether this master takes writes now."""
         try:
-            return self._front().writable()
+            return self.front().writable()
         except NotReady as error:
             return False, str(error)
 
@@ -299,10 +265,6 @@ class ProcessNode:
         state, _ = self.runner.state()
         is_ready = self.loop.is_running and state == states.READY
         return is_ready, [f"[{'+' if is_ready else '-'}]backup {state}"]
-
-    def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
-        """Complete when enough workers have applied ``lsn``. Raises NotReady unless this is the primary."""
-        return self._front().wait_for(lsn, workers, timeout_ms)
 
     def metrics(self) -> Numbers:
         """Return the numbers for /metrics."""

@@ -57,7 +57,7 @@ from brokerha.nodes.master.runner import (
     no_crash,
 )
 from brokerha.nodes.observing.master_view import backup_row
-from brokerha.nodes.worker.copying import WorkThread, failed_answer, load_chunks, read_chunks
+from brokerha.nodes.worker.runner import WorkThread, failed_answer, load_chunks, read_chunks
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import JournalCopy
 from brokerha.ports.transport import Inbound
@@ -328,14 +328,7 @@ class ProcessRunner:
         self.role.moved(position_of(state))
         primary = Primary(self.role, journal, state, sync_timeout_ms=self.config.sync_timeout_ms, goes_idle=self.config.goes_idle)
         self.master = MasterRunner(
-            self.config.master,
-            journal,
-            self.transport,
-            self.clock,
-            self.on_reply,
-            self.crash_point,
-            primary,
-            self.door,
+            self.config.master, journal, self.transport, self.clock, self.on_reply, self.crash_point, primary, self.door
         )
         self.master.on_tx_reply = self.on_tx_reply
         self.master.writes = self.writes

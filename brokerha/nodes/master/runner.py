@@ -30,11 +30,7 @@ from brokerha.model.errors import JournalError, JournalFull
 from brokerha.model.ids import Instant, Lsn
 from brokerha.model.invariants import invariant
 from brokerha.model.numbers import Histogram
-from brokerha.model.ready import (
-    CopyAnswer,
-    CopyDecision,
-    Ready,
-)
+from brokerha.model.ready import CopyAnswer, CopyDecision, Ready
 from brokerha.model.requests import REFUSED, UNKNOWN, Absence, Reply, Submit, TxCommand, TxReply
 from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.model.wire.process_messages import TxEvents, TxJoin

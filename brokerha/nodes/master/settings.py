@@ -26,16 +26,7 @@ from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.operation_checks import TABLE as TABLE_KIND
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.requests import APPLIED_LEVEL, SYNCHRONISED, Reply
-from brokerha.model.reserved.settings import (
-    TABLE,
-    Row,
-    name_problem,
-    packed,
-    problem_of,
-    text_of,
-    value_of,
-    value_problem,
-)
+from brokerha.model.reserved.settings import TABLE, Row, name_problem, packed, problem_of, text_of, value_of, value_problem
 from brokerha.model.wire.messages import Outgoing, SettingsReport, SettingsRequest
 from brokerha.nodes.loop import NodeLoop, complete
 from brokerha.nodes.settings import NEVER, NodeSettings, rows_of

@@ -10,8 +10,7 @@ from brokerha.following.loading import Loading, Phase
 from brokerha.model import states
 from brokerha.model.numbers import Numbers
 from brokerha.nodes.loop import NodeLoop
-from brokerha.nodes.observing.check_lines import broker_check, check_lines, lag_check, loop_check
-from brokerha.nodes.observing.process_metrics import wire_metrics
+from brokerha.nodes.observing.probes import broker_check, check_lines, lag_check, loop_check, wire_metrics
 from brokerha.nodes.observing.status import StatusGathering, summary
 from brokerha.nodes.reads.pool import ReadPool
 from brokerha.nodes.worker.guarding import Guard

@@ -57,11 +57,7 @@ class ReadPool:
     """Reads of one store; any thread can call it."""
 
     def __init__(
-        self,
-        store: Store,
-        name: str,
-        limits: ReadLimits | None = None,
-        on_damage: Callable[[str], None] = _nobody,
+        self, store: Store, name: str, limits: ReadLimits | None = None, on_damage: Callable[[str], None] = _nobody
     ) -> None:
         self._store = store
         self._name = name
@@ -344,15 +340,7 @@ class ReadAnswers:
         content_type, lsn, body, *_ = done.result()
         count = max(1, -(-len(body) // PIECE_BYTES))
         return [
-            ReadResult(
-                request,
-                part,
-                part + 1 < count,
-                "",
-                content_type,
-                body[part * PIECE_BYTES : (part + 1) * PIECE_BYTES],
-                lsn,
-            )
+            ReadResult(request, part, part + 1 < count, "", content_type, body[part * PIECE_BYTES : (part + 1) * PIECE_BYTES], lsn)
             for part in range(count)
         ]
 

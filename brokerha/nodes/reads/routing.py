@@ -529,12 +529,7 @@ class Reads:
         """Return the numbers for /metrics."""
         counts = self.routing.counts
         numbers: Numbers = {f"reads_{name}_total": counts[name] for name in ("retried", "hedged", "hedges_won", "failed", "late")}
-        return {
-            **numbers,
-            "reads_total": self.asked,
-            "running_reads": len(self),
-            "benched_workers": len(self.routing.benched()),
-        }
+        return {**numbers, "reads_total": self.asked, "running_reads": len(self), "benched_workers": len(self.routing.benched())}
 
     def __len__(self) -> int:
         return len(self._open)

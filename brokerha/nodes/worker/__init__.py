@@ -1,8 +1,7 @@
 """A worker in one process: store, core, loop, and the threads that work on its copy.
 
     node.py           a worker: core, store, transport, reads
-    runner.py         turn() of a worker
-    copying.py        the core's decisions about the copy as a whole: snapshots, chunks, loads; the thread for it
+    runner.py         turn() of a worker; the core's decisions about the copy as a whole: snapshots, chunks, loads
     tasks.py          long work that the master gives this worker; the background scrub of all data
     guarding.py       guards against growing memory, and reads and writes that never end; their limits in the cluster file
 """

@@ -158,11 +158,7 @@ class Scrubbing:
         """
         with self._one:
             scrub = Scrub(
-                self._copy,
-                items_per_s=items_per_s,
-                clock=time.monotonic,
-                stopped_within=self._stop.wait,
-                on_items=on_items,
+                self._copy, items_per_s=items_per_s, clock=time.monotonic, stopped_within=self._stop.wait, on_items=on_items
             )
             finding = scrub.run()
         if finding is None:
@@ -216,11 +212,7 @@ class WorkerTasks:
     """The tasks of one worker; `on_task`, `take` and `close` belong to its loop."""
 
     def __init__(
-        self,
-        kinds: Mapping[str, Kind],
-        name: str,
-        wake: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
+        self, kinds: Mapping[str, Kind], name: str, wake: Callable[[], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         """``wake`` is called from the thread of a task when there is something to `take`."""
         self._kinds = kinds

@@ -1,4 +1,4 @@
-"""The graphs that an operation or a query names: for rights by graph at a door (http/guard/guard.py).
+"""The graphs that an operation or a query names: for rights by graph at a door (http/guard.py).
 
     INSERT DATA { GRAPH <urn:a> { ... } }                               changes urn:a
     WITH <urn:a> DELETE { ... } WHERE { ... GRAPH <urn:b> { ... } }     changes urn:a, reads urn:a and urn:b

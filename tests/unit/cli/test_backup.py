@@ -11,7 +11,7 @@ import typer
 
 import brokerha
 from brokerha.cli.backup import command as backup_module
-from brokerha.cli.backup.places import time_us
+from brokerha.cli.backup.command import time_us
 from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
 from brokerha.model.errors import NotReady, Unreachable

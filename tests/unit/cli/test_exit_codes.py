@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from brokerha.cli.common import exits
-from brokerha.cli.reference.page import page
+from brokerha.cli.reference import commands_page
 from brokerha.doctor import machine_facts
 from brokerha.doctor.facts import DataFact, LimitsFact
 from brokerha.doctor.judging import FREE_ENOUGH_BYTES, MEMORY_WARNING_BYTES, SLOW_FSYNC_MS
@@ -131,6 +131,6 @@ def test_codes_of_commands_without_a_cluster(run: Callable[..., Ran], tmp_path: 
 
 
 def test_every_code_of_the_table_is_shown() -> None:
-    table = {int(code) for code in re.findall(r"^\| (\d+) \|", page(), re.MULTILINE)}
+    table = {int(code) for code in re.findall(r"^\| (\d+) \|", commands_page(), re.MULTILINE)}
     assert table == {code for code, _ in (*IN_CLUSTER, *WITHOUT)}
     assert table == {exits.DONE, exits.DEGRADED, exits.FAILED, exits.UNREACHABLE, exits.USAGE, exits.CONFIGURATION}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.deploying import machine, supervisors
+from brokerha.deploying import machine
 from brokerha.deploying.files import write
 from brokerha.doctor.machine_facts import user_name
 from brokerha.model.errors import ConfigurationError
@@ -98,7 +98,7 @@ def parsed(text: str, here: Path) -> configparser.RawConfigParser:
 
 def test_supervisord_starts_the_nodes_again_for_ever_and_stops_them_in_order(tmp_path: Path):
     programs = machine.programs(cluster(ONE_SITE, tmp_path), ["m1", "w1"], PROGRAM, None)
-    plan = supervisors.supervisord_plan("orders", programs, USER, tmp_path / "d", tmp_path)
+    plan = machine.supervisord_plan("orders", programs, USER, tmp_path / "d", tmp_path)
     own, nodes = (parsed(file.text, tmp_path / "d") for file in plan.files)
     assert own["include"]["files"] == str(plan.files[1].path)
     assert own["unix_http_server"]["chmod"] == "0700"
@@ -120,7 +120,7 @@ def test_supervisord_starts_the_nodes_again_for_ever_and_stops_them_in_order(tmp
 
 def test_supervisord_reads_odd_names_as_they_are(tmp_path: Path):
     programs = odd_programs(tmp_path)
-    plan = supervisors.supervisord_plan("orders", programs, USER, tmp_path / "d", tmp_path / ODD)
+    plan = machine.supervisord_plan("orders", programs, USER, tmp_path / "d", tmp_path / ODD)
     folders = _read_by_supervisord(plan.files[1].text, tmp_path)
     for program in programs:
         values = folders[f"program:orders-{program.node}"]
@@ -131,7 +131,7 @@ def test_supervisord_reads_odd_names_as_they_are(tmp_path: Path):
 
 def test_supervisord_finds_its_file_again_where_it_was_started(tmp_path: Path):
     """`supervisorctl update` and `reload` read it by the same relative path, after the daemon has gone to its own directory."""
-    plan = supervisors.supervisord_plan("orders", [], user_name(), tmp_path / "d", tmp_path)
+    plan = machine.supervisord_plan("orders", [], user_name(), tmp_path / "d", tmp_path)
     write(plan, tmp_path / "d", force=False)
     code = (
         "import os\n"
@@ -168,7 +168,7 @@ def _read_by_supervisord(text: str, here: Path) -> dict[str, dict[str, str]]:
 def units(folder: Path, *, secrets: bool = True, program: tuple[str, ...] = PROGRAM) -> dict[str, str]:
     config = cluster(ONE_SITE, folder)
     programs = machine.programs(config, ["m1", "w1"], program, folder / "secrets" if secrets else None)
-    plan = supervisors.systemd_plan("orders", programs, USER, folder, folder, [folder / "var"])
+    plan = machine.systemd_plan("orders", programs, USER, folder, folder, [folder / "var"])
     return {str(file.path): file.text for file in plan.files}
 
 
@@ -196,14 +196,14 @@ def test_a_unit_never_gives_up_and_may_write_its_data_only(tmp_path: Path):
 def test_commands_for_root_name_the_folders_that_are_meant(tmp_path: Path):
     programs = machine.programs(cluster(ONE_SITE, tmp_path), ["m1"], PROGRAM, None)
     folder, data = tmp_path / ODD, tmp_path / ODD / "var"
-    make, copy, *_ = supervisors.systemd_plan("orders", programs, USER, folder, folder, [data]).next_steps
+    make, copy, *_ = machine.systemd_plan("orders", programs, USER, folder, folder, [data]).next_steps
     assert shlex.split(make.removeprefix("as root: "))[-1] == str(data)
     assert shlex.split(copy.removeprefix("as root: "))[1] == str(folder / "brokerha-orders.target")
 
 
 def test_a_command_line_of_a_unit_says_what_was_meant():
     words = ("/usr/bin/env", "a b", 'say "x"', "50%", "$HOME", "back\\slash", "")
-    text = " ".join(map(supervisors.quoted, words))
+    text = " ".join(map(machine.quoted, words))
     plain = text.replace("$$", "$").replace("%%", "%").replace("$HOME", "'$HOME'")
     assert tuple(shlex.split(plain)) == words
 

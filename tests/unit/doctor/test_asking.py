@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from brokerha.doctor import broker_facts
+from brokerha.doctor import cluster_facts
 from brokerha.doctor.cluster_facts import port_fact, text_of
 from brokerha.doctor.machine_facts import file_system
 from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry
@@ -68,7 +68,7 @@ def test_the_management_interface_is_asked_at_addresses_of_both_kinds(
         return httpx2.Response(403)
 
     monkeypatch.setattr(httpx2.Client, "get", get)
-    fact, problem = broker_facts._management(parse_addresses(address)[0], "BROKERHA_MANAGEMENT_URL", environ)
+    fact, problem = cluster_facts._management(parse_addresses(address)[0], "BROKERHA_MANAGEMENT_URL", environ)
     assert (fact, urls) == (None, [asked])
     assert "the management interface refuses" in problem
 
@@ -76,7 +76,7 @@ def test_the_management_interface_is_asked_at_addresses_of_both_kinds(
 @pytest.mark.parametrize("url", ["http://h:port", "h:15672", "http://"])
 def test_a_management_url_that_is_none_is_told_and_ends_nothing(url: str):
     environ = {"BROKERHA_MANAGEMENT_URL": url}
-    fact, problem = broker_facts._management(parse_addresses("amqp://127.0.0.1/c")[0], "BROKERHA_MANAGEMENT_URL", environ)
+    fact, problem = cluster_facts._management(parse_addresses("amqp://127.0.0.1/c")[0], "BROKERHA_MANAGEMENT_URL", environ)
     assert (fact, "does not answer" in problem) == (None, True)
 
 
@@ -90,7 +90,7 @@ def test_where_each_site_has_a_broker_none_is_judged_by_the_management_interface
     def named(*brokers: str) -> list[str]:
         masters = tuple(MasterEntry(f"m-{n}", "127.0.0.1:7201", broker=url) for n, url in enumerate(brokers, 1))
         config = ClusterConfig(name="c", broker="amqp://h/c", masters=masters)
-        return [broker_facts._management_variable(config, [master.id]) for master in masters]
+        return [cluster_facts._management_variable(config, [master.id]) for master in masters]
 
     assert named("", "amqp://h/c") == ["BROKERHA_MANAGEMENT_URL"] * 2
     assert named("", "amqp://h2/c") == ["BROKERHA_MANAGEMENT_URL_M_1", "BROKERHA_MANAGEMENT_URL_M_2"]
@@ -100,10 +100,10 @@ def test_a_broker_of_one_site_wants_a_link_from_each_other_one():
     masters = tuple(MasterEntry(f"m{n}", "127.0.0.1:7201", broker=f"amqp://h{n // 2}/c") for n in (1, 2, 3, 4))
     config = ClusterConfig(name="c", broker="amqp://h0/c", masters=masters)
     # m2 and m3 share theirs.
-    wanted = [broker_facts.wanted_of(config, (master.id,), "u") for master in masters]
+    wanted = [cluster_facts.wanted_of(config, (master.id,), "u") for master in masters]
     assert [(len(each.linked), each.masters) for each in wanted] == [(2, 1), (2, 2), (2, 2), (2, 1)]
     one = ClusterConfig(name="c", broker="amqp://h/c", masters=(MasterEntry("m1", ""), MasterEntry("m2", "")))
-    assert (broker_facts.wanted_of(one, ("m1",), "u").linked, broker_facts.wanted_of(one, ("m1",), "u").masters) == ((), 2)
+    assert (cluster_facts.wanted_of(one, ("m1",), "u").linked, cluster_facts.wanted_of(one, ("m1",), "u").masters) == ((), 2)
 
 
 def test_what_would_end_a_node_at_its_door_is_found_without_it(tmp_path: Path):

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from brokerha.client.http_requests import command_of
 from brokerha.http import HttpLimits, create_app
-from brokerha.http.guard.guard import Guard
+from brokerha.http.guard import Guard
 from tests.unit.http.fake_front import FakeFront
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}

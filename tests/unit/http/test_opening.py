@@ -15,8 +15,8 @@ from brokerha.cli.main import main
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http.app import open_door
 from brokerha.http.door.server import HttpServer
-from brokerha.http.guard.users import UsersFile, parse_users
 from brokerha.http.replaced import LOOK_EVERY_S
+from brokerha.http.users import UsersFile, parse_users
 from brokerha.model.errors import BrokerhaError, ConfigurationError, Unreachable
 from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 from tests.support.free_ports import free_ports

@@ -14,7 +14,7 @@ from brokerha.model.epochs import FIRST
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.records import Rewound
 from brokerha.model.wire.epoch_messages import EpochPrepare, EpochReport
-from brokerha.nodes.observing.split_log import SplitLog
+from brokerha.nodes.observing.master_view import SplitLog
 from brokerha.sync.round import RoundResult
 from tests.unit.master.one_master import OneMaster
 from tests.unit.master.one_of_three import OTHERS, ROW, OneOfThree

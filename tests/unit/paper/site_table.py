@@ -22,8 +22,7 @@ from brokerha.model.operations import pack_operations
 from brokerha.model.ready import Ready, StoreDecision
 from brokerha.model.requests import Reply, Submit
 from brokerha.model.wire.messages import Envelope, Message, Outgoing
-from brokerha.nodes.worker.copying import carry_out_copy, state_of
-from brokerha.nodes.worker.runner import carry_out
+from brokerha.nodes.worker.runner import carry_out, carry_out_copy, state_of
 from brokerha.replication.site.config import FeedConfig, WorkerFeed
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.replication.worker.core import WorkerCore, progress_of

@@ -26,8 +26,7 @@ from brokerha.model.wire.messages import (
     RangeMissing,
     Request,
 )
-from brokerha.nodes.worker.copying import carry_out_copy, state_of
-from brokerha.nodes.worker.runner import carry_out
+from brokerha.nodes.worker.runner import carry_out, carry_out_copy, state_of
 from brokerha.ports.store import Applied
 from brokerha.replication.site.config import FeedConfig, Standing, WorkerFeed
 from brokerha.replication.site.feed import Feed

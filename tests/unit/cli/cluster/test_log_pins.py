@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.cli.common.cluster import SURVEY_S
+from brokerha.cli.common.command import SURVEY_S
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, Unreachable
 from tests.unit.cli import two_masters
 

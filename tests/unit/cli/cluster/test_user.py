@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from brokerha.cli.cluster.user import app
 from brokerha.cli.main import main
-from brokerha.http.guard.users import Users, parse_users
+from brokerha.http.users import Users, parse_users
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 

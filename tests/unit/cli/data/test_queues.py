@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from brokerha.cli.data import queues
+from brokerha.cli.data import read_write
 from brokerha.client.reads import QueueMessage
 
 URL = ("--url", "http://127.0.0.1:7201")
@@ -41,7 +41,7 @@ def test_a_message_is_published_from_a_file_from_text_and_from_standard_input(ru
 
 @pytest.mark.parametrize("given", ["m.bin", "-"])
 def test_a_long_message_is_published_in_pieces(run, cluster, tmp_path, monkeypatch, given):
-    monkeypatch.setattr(queues, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(read_write, "WHOLE_BYTES", 1000)
     body = bytes(range(250)) * 10
     (tmp_path / "m.bin").write_bytes(body)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(body)))
@@ -60,7 +60,7 @@ def test_a_long_message_is_published_in_pieces(run, cluster, tmp_path, monkeypat
 
 
 def test_a_long_message_cannot_be_refused_at_once(run, cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(queues, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(read_write, "WHOLE_BYTES", 1000)
     (tmp_path / "m.bin").write_bytes(bytes(2000))
     cluster()
     ran = run("publish", "inbox", "m.bin", "--apart", "refuse", *URL)

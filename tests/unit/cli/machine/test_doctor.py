@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from brokerha.cli.machine.doctor import examine
-from brokerha.doctor import broker_facts
+from brokerha.doctor import cluster_facts
 from brokerha.doctor.facts import BrokerFact, Wanted
 from brokerha.nodes.config.cluster import ClusterConfig, load_config
 from tests.unit.doctor.test_judging import BROKER
@@ -33,7 +33,7 @@ def test_what_is_the_same_for_all_users_of_a_broker_is_told_once(tmp_path: Path,
     def facts(_: ClusterConfig, url: str, nodes: tuple[str, ...], __: Mapping[str, str]) -> list[tuple[BrokerFact, Wanted]]:
         return [(replace(BROKER, user=f"orders.{nodes[0]}"), Wanted())]
 
-    monkeypatch.setattr(broker_facts, "broker_facts", facts)
+    monkeypatch.setattr(cluster_facts, "broker_facts", facts)
     found, _ = examine(load_config(tmp_path / "cluster.toml", {}), [], {}, tmp_path / "deploy", tmp_path)
     told = [each.what for each in found]
     assert [told.count(f"{BROKER.product} {BROKER.version}"), sum("may publish where" in each for each in told)] == [
@@ -49,6 +49,6 @@ def test_what_is_wrong_with_two_brokers_is_told_of_each(tmp_path: Path, monkeypa
     def facts(_: ClusterConfig, url: str, nodes: tuple[str, ...], __: Mapping[str, str]) -> list[tuple[BrokerFact, Wanted]]:
         return [(replace(BROKER, nodes=nodes, where=url, version="3.9.1"), Wanted())]
 
-    monkeypatch.setattr(broker_facts, "broker_facts", facts)
+    monkeypatch.setattr(cluster_facts, "broker_facts", facts)
     found, _ = examine(load_config(tmp_path / "cluster.toml", {}), [], {}, tmp_path / "deploy", None)
     assert [each.subject for each in found if each.what.startswith("RabbitMQ 3.9.1")] == ["broker version"] * 2

@@ -16,7 +16,7 @@ import brokerha.simulator
 from brokerha.cli.machine import node as node_module
 from brokerha.cli.machine import supervising
 from brokerha.model.errors import ConfigurationError
-from brokerha.nodes.observing.check_lines import NO_WORKER_LINE
+from brokerha.nodes.observing.probes import NO_WORKER_LINE
 from brokerha.simulator import Report, Summary
 from brokerha.simulator.drawing import CHOSEN_FROM, MEMBERS_FROM, MODES_FROM, SPLITS_FROM
 

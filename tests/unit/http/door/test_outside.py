@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from brokerha.http.app import PATHS
-from brokerha.http.guard.guard import Guard
-from brokerha.http.guard.users import Users, hash_token, parse_users
+from brokerha.http.guard import Guard
+from brokerha.http.users import Users, hash_token, parse_users
 from tests.unit.http.asking import NQUADS, Node
 
 PAGE = "https://page.example"

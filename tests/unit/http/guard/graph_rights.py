@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from brokerha.http.door.door import HttpLimits
-from brokerha.http.guard.guard import Guard
-from brokerha.http.guard.users import Users, hash_token, parse_users
+from brokerha.http.guard import Guard
+from brokerha.http.users import Users, hash_token, parse_users
 from tests.unit.http.asking import JSON, TURTLE, Asked, Node
 
 GRAPHS = {

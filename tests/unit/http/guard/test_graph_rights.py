@@ -11,7 +11,7 @@ import msgpack
 import pytest
 
 from brokerha.http.app import PATHS
-from brokerha.http.guard.guard import store_of
+from brokerha.http.guard import store_of
 from brokerha.model.operation_checks import GRAPH
 from tests.unit.http.asking import FORM, MSGPACK, NQUADS, QUERY, TURTLE, UPDATE, Asked
 from tests.unit.http.guard.graph_rights import DEFAULT, FOREIGN, READABLE, Door, rows

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from brokerha.http.guard.users import parse_users
+from brokerha.http.users import parse_users
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.wire.client_wire import WRITES_TYPE, encode_writes

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from brokerha.http.app import PATHS
-from brokerha.http.guard.guard import OPEN, Guard, parse_origins
-from brokerha.http.guard.users import (
+from brokerha.http.guard import OPEN, Guard, parse_origins
+from brokerha.http.users import (
     FAILURES_LIMIT,
     FAILURES_WINDOW_S,
     ROLES,

@@ -9,8 +9,8 @@ import pytest
 import structlog
 
 from brokerha.http.app import PATHS
-from brokerha.http.guard.guard import OPEN, Guard, Place, place_of
-from brokerha.http.guard.users import NONE, ROLES, STORES, Users, hash_token, parse_users
+from brokerha.http.guard import OPEN, Guard, Place, place_of
+from brokerha.http.users import NONE, ROLES, STORES, Users, hash_token, parse_users
 from brokerha.model.errors import ConfigurationError, NotReady
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.reserved import about

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.http.guard import users as module
-from brokerha.http.guard.users import Failures, User, Users, hash_password, hash_token, parse_users
+from brokerha.http import users as module
+from brokerha.http.users import Failures, User, Users, hash_password, hash_token, parse_users
 from brokerha.model.errors import ConfigurationError
 
 TEXT = f"""

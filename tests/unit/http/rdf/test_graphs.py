@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyoxigraph import parse
 
-from brokerha.http.rdf.graphs import OFFERS
+from brokerha.http.rdf.statements import OFFERS
 from brokerha.ingress.rdf_bodies import FORMATS
 from tests.unit.http.asking import NQUADS, TURTLE, Node
 

@@ -29,7 +29,7 @@ from brokerha.model.ready import (
 from brokerha.model.records import ViewStarted
 from brokerha.model.wire.messages import SnapshotOffered
 from brokerha.nodes.master.process_runner import JournalThread
-from brokerha.nodes.worker.copying import WorkThread
+from brokerha.nodes.worker.runner import WorkThread
 from tests.support.logs import memory_copy
 
 WAIT_S = 20.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.nodes.observing.check_lines import (
+from brokerha.nodes.observing.probes import (
     NO_WORKER,
     NO_WORKER_LINE,
     broker_check,

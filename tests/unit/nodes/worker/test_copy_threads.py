@@ -24,7 +24,7 @@ from brokerha.model.ready import (
     SnapshotMade,
     StoreDone,
 )
-from brokerha.nodes.worker import copying
+from brokerha.nodes.worker import runner
 from brokerha.nodes.worker.node import CopyThreads
 from brokerha.ports.store import Applied
 
@@ -51,7 +51,7 @@ class Waiting:
 
 @pytest.mark.parametrize("computes", [False, True])
 def test_a_write_that_waits_is_told_from_one_that_computes(computes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "ASK_AFTER_S", 0.0)
+    monkeypatch.setattr(runner, "ASK_AFTER_S", 0.0)
     copy: Any = Waiting(computes=computes)
     woken = threading.Semaphore(0)
     threads = CopyThreads(copy, "w1", woken.release)

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from brokerha.http.door import answer as answers
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call, lacks
-from brokerha.http.guard.users import ADMIN, READ, WRITE, Failures, User, Users
+from brokerha.http.users import ADMIN, READ, WRITE, Failures, User, Users
 from brokerha.ingress.limits import is_plain_data, is_plain_request
 from brokerha.ingress.rdf_bodies import Graph, context_text, contexts_of
 from brokerha.model.control import failed_in
