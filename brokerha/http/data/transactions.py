@@ -43,7 +43,7 @@ from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply
 from brokerha.model.wire.client_wire import REPLIES_TYPE, WRITES_TYPE, decode_writes, encode_replies
 from brokerha.nodes.front.checking import is_plain
-from brokerha.stores.reads.together import packed_reads
+from brokerha.stores.reads.kinds import packed_reads
 
 SIGN_OF_LIFE_S = 5.0
 

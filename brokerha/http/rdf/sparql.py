@@ -26,7 +26,7 @@ from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import TxId
 from brokerha.model.requests import Reply
 from brokerha.model.reserved import about
-from brokerha.stores.rdf.in_xml import writable_triples
+from brokerha.stores.rdf.formats import writable_triples
 from brokerha.stores.sparql.protocol import (
     check_binding,
     is_graph_query,
