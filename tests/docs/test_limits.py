@@ -21,7 +21,7 @@ from brokerha.stores.reads import observing
 from brokerha.stores.sparql import modify as sparql_modify
 from brokerha.stores.sparql import request as sparql_request
 from brokerha.stores.tables import key_range, snapshots
-from brokerha.transactions import read_set
+from brokerha.transactions import transaction
 from brokerha.transports import topology
 from tests.docs.pages import pages, text_of
 
@@ -69,7 +69,7 @@ NAMED = (
     ("docs/http.md", f"a body above {mib(operations.BODY_LIMIT_BYTES)}, up to {mib(staging.SIZE_LIMIT_BYTES)}"),
     ("docs/transactions.md", f"What it changes is {mib(operations.EFFECT_LIMIT_BYTES)} at most"),
     ("docs/transactions.md", f"a range of keys, up to `limit` {observing.RANGE_ROWS:,}"),
-    ("docs/transactions.md", f"At most {read_set.READS_LIMIT:,} such findings and {mib(read_kinds.RESULT_LIMIT_BYTES)} in one answer."),
+    ("docs/transactions.md", f"At most {transaction.READS_LIMIT:,} such findings and {mib(read_kinds.RESULT_LIMIT_BYTES)} in one answer."),
     ("docs/http.md", f"What one transaction changes is {mib(operations.EFFECT_LIMIT_BYTES)} at most"),
     ("docs/control.md", f"{control.CHECKS_LIMIT} checks; a query of {kib(control.TEXT_LIMIT_BYTES)}; an expectation of {kib(control.EXPECTED_LIMIT_BYTES)} and {control.ROWS_LIMIT:,} rows"),
     ("docs/ingress.md", f"| body of a request | {mib(DOOR.body_limit_bytes)}, compressed or decoded"),
