@@ -38,7 +38,7 @@ from brokerha.stores.files.data_pages import HeldPages
 from brokerha.stores.files.environment import TABLES_LIMIT, Environment, store_errors
 from brokerha.stores.rdf.repositories import Repositories
 from brokerha.stores.reads.kinds import View
-from brokerha.stores.tables.key_range import row_key_of
+from brokerha.stores.tables.key_range import in_batches, row_key_of
 from brokerha.stores.tables.key_value import PACE_ITEMS, checked_value, recomputed, rows_as_they_lie
 from brokerha.stores.tables.queues import Queues, checked_message
 
@@ -131,17 +131,8 @@ def _checked(rows: Iterable[Row], checked: Callable[[bytes, bytes], object]) -> 
 
 
 def batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Yield rows in lists of bounded size."""
-    batch: list[Row] = []
-    size_bytes = 0
-    for row in rows:
-        batch.append(row)
-        size_bytes += len(row[0]) + len(row[1])
-        if size_bytes >= BATCH_LIMIT_BYTES or len(batch) >= BATCH_ROWS_LIMIT:
-            yield batch
-            batch, size_bytes = [], 0
-    if batch:
-        yield batch
+    """Return rows in lists of bounded size."""
+    return in_batches(rows, lambda row: len(row[0]) + len(row[1]), BATCH_ROWS_LIMIT, BATCH_LIMIT_BYTES)
 
 
 class Held(NamedTuple):
