@@ -391,7 +391,7 @@ def _upstreams(vhost: str, upstreams: Mapping[str, Upstream]) -> list[dict[str, 
                 "ack-mode": "on-publish",
                 "message-ttl": ttl_ms,
                 "reconnect-delay": 1,
-                # The receiver checks the publisher of a message (transports/senders.py).
+                # The receiver checks the publisher of a message (transports/rights.py).
                 "trust-user-id": True,
             },
         }

@@ -35,7 +35,7 @@ LENGTH: Final = struct.Struct(">I")
 PRELOADED: Final = (
     "brokerha.ingress.rdf_bodies:nquads_of",
     "brokerha.stores.rdf.change:check_nquads",
-    "brokerha.stores.sparql.text:check_update",
+    "brokerha.stores.sparql.protocol:check_update",
 )
 """Functions that a process imports before the first body."""
 _READ_BYTES: Final = 1024 * 1024

@@ -29,10 +29,10 @@ from brokerha.model.wire.process_messages import TxAnswer
 from brokerha.replication.site.feed import Feed
 from brokerha.replication.site.site import Site
 from brokerha.sync.core import SyncCore
+from brokerha.transactions.book import COMMITTED
 from brokerha.transactions.config import TxConfig
 from brokerha.transactions.coordinator import Coordinator
 from brokerha.transactions.locks import accepted_in_body
-from brokerha.transactions.outcomes import COMMITTED
 from brokerha.transactions.states import Phase
 from brokerha.transactions.transaction import Ask
 

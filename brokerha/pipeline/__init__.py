@@ -6,14 +6,13 @@
 | `rows` | one row for each change: columns, and the conversion of entries to rows and back |
 | `sources` | sources of entries: a node, a log stream, a stopped master's journal, a backup, an archive; their nodes |
 | `ranges` | options of the data source: which entries to read, and in which parts |
-| `places` | folders and URLs: which are supported, and file access |
-| `parquet_files` | files named by their SHA-256, and their commits |
+| `places` | folders and URLs: which are supported, and file access; files named by their SHA-256, and their commits |
 | `table` | the archive: a Delta table, its head and its chain |
 | `observations` | status of nodes over time, stored beside the archive |
 | `audit_rows`, `audit_copies` | checks of files, rows and workers |
 | `publishing` | rows as transactions: the sink, with a table of its modules |
 | `loading` | files as rows for the sink, with a table of its modules |
-| `report` | the facts of a report, and its page (`report_nodes`, `report_page` with `report_page.html`) |
+| `report` | the facts of a report, and its page (`report_page` with `report_page.html`) |
 | `loading_columns` | rows of files as columns for the sink: by a mapping, or by a parser |
 | `loading_mapping` | the mapping file: how a row of CSV, JSON or Parquet becomes RDF statements, or a key with its value |
 | `publishing_rows` | operations of each row of the sink, and reasons to refuse a row |

@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 from brokerha.model.errors import ProtocolError, StoreDamaged
 from brokerha.model.ids import Lsn
 from brokerha.pipeline.entries import LogEntry, entry_hash
-from brokerha.pipeline.parquet_files import sha256_of
-from brokerha.pipeline.places import file_system, first_line
+from brokerha.pipeline.places import file_system, first_line, sha256_of
 from brokerha.pipeline.rows import SCHEMA, entries_of, table_of, whole_entries
 from brokerha.pipeline.table import LogFile, LogTable
 

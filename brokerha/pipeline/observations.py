@@ -14,8 +14,7 @@ from typing import Any
 
 from brokerha.model.errors import StoreError
 from brokerha.model.ids import Lsn, NodeId
-from brokerha.pipeline.parquet_files import add_action, begin_table, write_table
-from brokerha.pipeline.places import committing, delta_url, first_line
+from brokerha.pipeline.places import add_action, begin_table, committing, delta_url, first_line, write_table
 
 FOLDER = "_observations"
 

@@ -57,6 +57,7 @@ from brokerha.model.unfolding import changes_in
 from brokerha.pipeline.entries import UNKNOWN_EPOCH, UNKNOWN_ORIGIN, LogEntry
 from brokerha.stores.comparing.fingerprint import control_digest, repository_digest
 from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE, check_item
+from brokerha.stores.tables.key_range import in_batches
 
 SCHEMA: Final[pa.Schema] = pa.schema([
     ("lsn", pa.int64()),
@@ -167,22 +168,9 @@ def batches_of(
     entries: Iterable[LogEntry], rows: int = BATCH_ROWS, columns: Sequence[str] = SCHEMA.names, stores: frozenset[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows in batches of about ``rows`` rows; an entry is never split."""
-    for kept in _grouped(entries, rows):
+    # Only the effect tells the number of rows of an entry, at least one; its size bounds their memory.
+    for kept in in_batches(entries, lambda entry: len(entry.effect), rows, BATCH_BYTES):
         yield from table_of(kept, columns, stores).combine_chunks().to_batches()
-
-
-def _grouped(entries: Iterable[LogEntry], rows: int) -> Iterator[list[LogEntry]]:
-    kept: list[LogEntry] = []
-    size_bytes = 0
-    for entry in entries:
-        kept.append(entry)
-        size_bytes += len(entry.effect)
-        # Only the effect tells the number of rows of an entry, at least one; its size bounds their memory.
-        if len(kept) >= rows or size_bytes >= BATCH_BYTES:
-            yield kept
-            kept, size_bytes = [], 0
-    if kept:
-        yield kept
 
 
 def _assembled(

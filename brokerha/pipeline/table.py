@@ -33,8 +33,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.model.fingerprints import EMPTY, from_text, text_of
 from brokerha.model.ids import Lsn, Timestamp, TxId
-from brokerha.pipeline.parquet_files import add_action, begin_table, sha256_of, write_table
-from brokerha.pipeline.places import committing, delta_url, file_system, first_line, fsync, is_local, reading, spark_path
+from brokerha.pipeline.places import (
+    add_action,
+    begin_table,
+    committing,
+    delta_url,
+    file_system,
+    first_line,
+    fsync,
+    is_local,
+    reading,
+    sha256_of,
+    spark_path,
+    write_table,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

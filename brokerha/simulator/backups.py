@@ -19,11 +19,9 @@ from brokerha.model.ready import CopyAnswer, CopyDecision, LoadOpened, OpenLoad
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
 from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner, carry_out_journal
 from brokerha.nodes.master.runner import MasterRunner
-from brokerha.simulator.clients.operators import command
-from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimJournal, SimJournalCopy, sim_copy
 from brokerha.simulator.nodes import MasterProcess, refused_by_full_disk
-from brokerha.simulator.processes import Surroundings
+from brokerha.simulator.processes import SimClock, Surroundings
 
 
 class SimProcess(MasterProcess):
@@ -236,4 +234,4 @@ class SimGroup:
     def command(self, name: str, **arguments: object) -> dict[str, Any] | None:
         """Give an operator's command to the acting process; None when it is refused or no process acts."""
         acting = self.acting
-        return command(acting[0], self.runner, name, arguments) if acting else None
+        return acting[0].told(self.runner, name, arguments) if acting else None

@@ -12,13 +12,12 @@ from brokerha.replication.role.config import RoleConfig
 from brokerha.replication.site.config import FeedConfig
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.simulator.backups import SimGroup, SimProcess
-from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.copies import Home
 from brokerha.simulator.disk import sim_journal
 from brokerha.simulator.network import both_ways
 from brokerha.simulator.nodes import SimMaster, SimWorker
 from brokerha.simulator.options import KEEP_RESULTS, Options
-from brokerha.simulator.processes import Process, Surroundings
+from brokerha.simulator.processes import Process, SimClock, Surroundings
 from brokerha.sync.config import SyncConfig
 from brokerha.transactions.config import TxConfig
 

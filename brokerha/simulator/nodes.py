@@ -11,6 +11,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from brokerha.master.config import MasterConfig
+from brokerha.master.site_commands import SiteCommands
+from brokerha.model.errors import BrokerhaError
 from brokerha.model.ids import NodeId
 from brokerha.model.operations import Put
 from brokerha.model.ready import (
@@ -34,11 +36,9 @@ from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.worker.runner import WorkerRunner, carry_out, carry_out_copy, state_of
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.replication.worker.core import WorkerCore
-from brokerha.simulator.clients.operators import command
-from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.copies import Home, SimCopy, empty, spoil
 from brokerha.simulator.disk import SimJournal, sim_journal
-from brokerha.simulator.processes import Crashed, Process, Surroundings
+from brokerha.simulator.processes import Crashed, Process, SimClock, Surroundings
 
 
 class MasterProcess(Process):
@@ -52,6 +52,19 @@ class MasterProcess(Process):
         """Take a write or a transaction step from a client; the process must act for the master."""
         self._submits.append(submit)
         self.wake()
+
+    def told(self, runner: MasterRunner, name: str, arguments: dict[str, object]) -> dict[str, object] | None:
+        """Run an operator's command at the master; None when it is refused or cannot be taken now."""
+        if runner.failure:
+            return None
+        self.world.trace.note(self.world.now_us, self.node, "is told", f"{name} {arguments}")
+        try:
+            answer = SiteCommands(runner.core, protect_single_worker=True).run(name, arguments, self.clock.now())
+        except BrokerhaError as error:
+            self.world.trace.note(self.world.now_us, self.node, "refuses", str(error))
+            return None
+        self.wake()
+        return answer
 
     def _has_input(self) -> bool:
         return bool(self.transport.inbox or self._submits)
@@ -113,7 +126,7 @@ class SimMaster(MasterProcess):
 
     def command(self, name: str, **arguments: object) -> dict[str, object] | None:
         """Run an operator's command; None when it is refused or the master cannot take it now."""
-        return command(self, self.runner, name, arguments) if self.is_up else None
+        return self.told(self.runner, name, arguments) if self.is_up else None
 
     def _open(self) -> None:
         self.journal.process = self

@@ -5,6 +5,8 @@
 A turn takes virtual time: a write takes the time of the disk, and messages that arrive meanwhile wait for the next turn. A crash
 loses everything outside the journal or the store; `start` rebuilds the process from them. The work of a turn is in nodes.py and
 backups.py.
+
+The monotonic clock of a process starts at a random value and runs true; the wall clock has a skew, a drift, and jumps.
 """
 
 from __future__ import annotations
@@ -13,18 +15,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from brokerha.model.ids import NodeId
+from brokerha.model.ids import Instant, NodeId
 from brokerha.model.ready import TxQueueDecision
 from brokerha.model.requests import Absence
 from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
 from brokerha.ports.transport import Inbound, Transport, TransportStatus
-from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.events import Events
-from brokerha.simulator.network import Network
+from brokerha.simulator.network import Network, TxQueues
 from brokerha.simulator.options import Options
-from brokerha.simulator.tx_queues import TxQueues
 
+BEGIN_US = 1_700_000_000 * 1_000_000
+"""Wall time at moment 0 of the world."""
 RESTART_US = (1_000, 3_000_000)
 """How long a dead process stays away."""
 LOOK_US = 2_000
@@ -33,6 +35,26 @@ TURN_US = 20
 """Least time of a turn: that of a quick, otherwise idle processor."""
 MAIL_LIMIT = 1000
 """Messages that a broker's queue keeps for a dead node."""
+
+
+class SimClock:
+    """Both clocks of one node."""
+
+    def __init__(self, true_us: Callable[[], int], skew_us: int, drift: float) -> None:
+        self.mono_offset_ms = 0
+        self.skew_us = skew_us
+        self._true_us = true_us
+        self._drift = drift
+
+    def now(self) -> Instant:
+        """Return the current instant, as this node sees it."""
+        true_us = self._true_us()
+        wall_us = BEGIN_US + true_us + self.skew_us + int(true_us * self._drift)
+        return Instant(true_us // 1000 + self.mono_offset_ms, wall_us)
+
+    def jump(self, by_us: int) -> None:
+        """Set the wall clock by a jump."""
+        self.skew_us += by_us
 
 
 class Crashed(BaseException):

@@ -51,8 +51,7 @@ from brokerha.pipeline.audit_copies import (
 from brokerha.pipeline.audit_rows import DIFFERS as BYTES_DIFFER
 from brokerha.pipeline.audit_rows import FILE, Problem, check_file, checked, row_differences, rows_of
 from brokerha.pipeline.entries import LogEntry
-from brokerha.pipeline.parquet_files import sha256_of
-from brokerha.pipeline.places import place
+from brokerha.pipeline.places import place, sha256_of
 from brokerha.pipeline.rows import SCHEMA, table_of
 from brokerha.pipeline.sources import OpenSource, SourceSpec, open_source
 from brokerha.pipeline.table import BLOCK, LogFile, LogState, LogTable, next_chain

@@ -29,8 +29,18 @@ from pyspark.sql import functions as f
 from brokerha.model.errors import StoreDiffers, StoreError
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Lsn, Timestamp
-from brokerha.pipeline.parquet_files import Kept, add_action, begin_table, write_table
-from brokerha.pipeline.places import file_system, first_line, is_local, keep, place, telling
+from brokerha.pipeline.places import (
+    Kept,
+    add_action,
+    begin_table,
+    file_system,
+    first_line,
+    is_local,
+    keep,
+    place,
+    telling,
+    write_table,
+)
 from brokerha.pipeline.rows import SCHEMA
 from brokerha.pipeline.table import APPLICATION, LogState, LogTable
 from brokerha.spark import frames

@@ -24,7 +24,7 @@ from pyspark.sql.window import Window
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import APPLIED
 from brokerha.model.reserved.staging import TABLE as STAGED_TABLE
-from brokerha.pipeline import observations, report_nodes
+from brokerha.pipeline import observations
 from brokerha.pipeline.audit_rows import text_of
 from brokerha.pipeline.places import place
 from brokerha.pipeline.report import (
@@ -41,6 +41,7 @@ from brokerha.pipeline.report import (
     Series,
     StoreFacts,
     Tell,
+    observed,
     reason_kind,
     running,
     series_of,
@@ -95,7 +96,7 @@ def report(spark: SparkSession, options: ReportOptions, tell: Tell) -> ReportFac
     tell(3, STEPS)
     keys, predicates = _keys(work), _predicates(work)
     tell(4, STEPS)
-    nodes = report_nodes.observed(observations.read(table.where), bins)
+    nodes = observed(observations.read(table.where), bins)
     facts = ReportFacts(
         cluster=state.head.cluster,
         first_lsn=first_lsn,

@@ -3,16 +3,14 @@
 PROTOCOL.md     words, events, steps, invariants, failures
 states.py       the two machines, as tables
 config.py       every limit and timeout
-transaction.py  one transaction in memory: its operations, and the clients that wait for it
+transaction.py  one transaction in memory: its operations, the findings of its reads, and the clients that wait for it
 tx_feed.py      its events on their way to the backups
 locks.py        messages that are accepted in it
-outcomes.py     outcomes of transactions that are over
-book.py         the memory of the coordinator, and its output
+book.py         the memory of the coordinator, outcomes of transactions that are over, and its output
 collecting.py   begin, operations, take, pending, ping
 deciding.py     prepare, commit, rollback, forget: the only place of decisions
 coordinator.py  Coordinator: at the primary; answers of backups, lost backups, timeouts participant.py  Participant: at a backup;
 holds the events and says when they are safe
-read_set.py     the findings of an isolated transaction's reads, as expectations
 
      client                 primary                                    backup
        | operations            |                                          |

@@ -18,9 +18,8 @@ from brokerha.model.requests import TxCommand
 from brokerha.model.reserved.branches import BRANCH_ID_LIMIT
 from brokerha.transactions.book import Book
 from brokerha.transactions.locks import accepted_in
-from brokerha.transactions.read_set import ReadSet
 from brokerha.transactions.states import Phase
-from brokerha.transactions.transaction import Transaction, body_of, packed_each
+from brokerha.transactions.transaction import ReadSet, Transaction, body_of, packed_each
 from brokerha.transactions.tx_feed import OPERATION, TxFeed
 
 

@@ -40,12 +40,11 @@ from brokerha.model.records import MasterState, TxDecided
 from brokerha.model.requests import TxCommand
 from brokerha.model.wire.messages import Outgoing
 from brokerha.model.wire.process_messages import TxAnswer, TxEvents
-from brokerha.transactions.book import Book, Log
+from brokerha.transactions.book import ABORTED, COMMITTED, OPEN, PREPARED, Book, Log
 from brokerha.transactions.collecting import Collecting, join
 from brokerha.transactions.config import TxConfig
 from brokerha.transactions.deciding import Deciding
 from brokerha.transactions.locks import accepted_in_body
-from brokerha.transactions.outcomes import ABORTED, COMMITTED, OPEN, PREPARED
 from brokerha.transactions.states import Phase
 from brokerha.transactions.transaction import Transaction
 from brokerha.transactions.tx_feed import ROLLBACK

@@ -22,10 +22,9 @@ from brokerha.model.outside.authors import packed_by
 from brokerha.model.records import TxDecided, TxForgotten, TxPrepared
 from brokerha.model.requests import APPLIED_LEVEL, LEVELS, TxCommand
 from brokerha.model.reserved import branches
-from brokerha.transactions.book import Book
+from brokerha.transactions.book import ABORTED, COMMITTED, Book
 from brokerha.transactions.collecting import add_pieces, flag, number, text
 from brokerha.transactions.config import ABORT
-from brokerha.transactions.outcomes import ABORTED, COMMITTED
 from brokerha.transactions.states import Phase, Step
 from brokerha.transactions.transaction import Ask, Transaction, digest_of
 from brokerha.transactions.tx_feed import COMMIT, PREPARE, ROLLBACK

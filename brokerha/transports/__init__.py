@@ -13,7 +13,6 @@ Nodes see ports.Transport, client programs ports.Wire.
     declaring.py         declares the entries of topology.py, through a channel of py-amqp
     lanes.py             messages that wait between a node and its broker, and their containers
     link.py              a link carries labelled bytes between one node and its broker
-    rights.py            the least rights of each user of a broker, as RabbitMQ's patterns
-    senders.py           whether a message between nodes was published by the node that it names
+    rights.py            the least rights of each user of a broker, and whether a message was published by the node that it names
     topology.py          every name and every argument that brokerha has in a broker; only this file spells them
 """

@@ -52,7 +52,7 @@ from brokerha.transports.link import Link
 from brokerha.transports.rabbitmq.addresses import NOBODY, is_embedded, parse_addresses
 from brokerha.transports.rabbitmq.loop_link import LoopLink
 from brokerha.transports.rabbitmq.rejecting import FOREIGN_CLUSTER, UNDECODABLE, Sparing, rejected
-from brokerha.transports.senders import Foreigners, Senders, of_another_user, of_another_version
+from brokerha.transports.rights import Foreigners, Senders, of_another_user, of_another_version
 from brokerha.transports.topology import DATA_EXCHANGE, DEFAULT_EXCHANGE, MASTER_ROLE, SYNC_EXCHANGE
 
 ENVELOPE_TYPE = "application/vnd.brokerha.envelope+msgpack"

@@ -13,7 +13,7 @@ from brokerha.model.etags import etag_of
 from brokerha.model.operations import APPLIED, REJECTED, Operation
 from brokerha.model.reserved.claims import EMPTY, TABLE, Claims, claimed, packed
 from brokerha.ports.store import Store
-from brokerha.stores.reads.queues import CLAIMED_BYTES
+from brokerha.stores.reads.tables import CLAIMED_BYTES
 from tests.contracts.store_contract import logged, read, run
 from tests.contracts.store_prepared_contract import prepared, rollback
 from tests.contracts.store_queue_contract import queue

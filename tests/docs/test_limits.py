@@ -17,11 +17,11 @@ from brokerha.model.wire import client_wire
 from brokerha.nodes.observing.master_view import LOG_LIMIT
 from brokerha.stores.comparing import digests
 from brokerha.stores.reads import kinds as read_kinds
-from brokerha.stores.reads import observing, together
+from brokerha.stores.reads import observing
 from brokerha.stores.sparql import modify as sparql_modify
 from brokerha.stores.sparql import request as sparql_request
 from brokerha.stores.tables import key_range, snapshots
-from brokerha.transactions import read_set
+from brokerha.transactions import transaction
 from brokerha.transports import topology
 from tests.docs.pages import pages, text_of
 
@@ -55,12 +55,12 @@ NAMED = (
     ("docs/http.md", f"At most {operations.OPERATIONS_LIMIT:,} operations and {mib(operations.BODY_LIMIT_BYTES)}."),
     ("docs/http.md", f"at most {DOOR.batch_limit:,} transactions"),
     ("docs/http.md", f"`limit` (100, at most {key_range.RANGE_LIMIT:,}); nothing is taken"),
-    ("docs/http.md", f"at most {read_kinds.READS_LIMIT} reads, about at most {together.REPOSITORIES_LIMIT} repositories"),
+    ("docs/http.md", f"at most {read_kinds.READS_LIMIT} reads, about at most {read_kinds.REPOSITORIES_LIMIT} repositories"),
     ("docs/http.md", f"both ends included, at most {LOG_LIMIT:,}"),
     ("docs/http.md", f"at most {digests.WANTED_LIMIT:,} buckets and {digests.ROWS_LIMIT:,} rows"),
     ("docs/amqp.md", f"At most {mib(operations.BODY_LIMIT_BYTES)} and {operations.OPERATIONS_LIMIT:,} operations in a transaction."),
     ("docs/amqp.md", f"The message has at most {mib(client_wire.MESSAGE_LIMIT_BYTES)}."),
-    ("docs/amqp.md", f"at most {read_kinds.READS_LIMIT} about at most {together.REPOSITORIES_LIMIT} repositories"),
+    ("docs/amqp.md", f"at most {read_kinds.READS_LIMIT} about at most {read_kinds.REPOSITORIES_LIMIT} repositories"),
     ("docs/amqp.md", f"{mib(topology.WRITES_QUEUE_BYTES)} of writes"),
     ("docs/amqp.md", f"{client_wire.DEFAULT_TIMEOUT_MS:,} by default"),
     ("docs/amqp.md", f"`brokerha.rejected` keeps {mib(topology.REJECTED_QUEUE_BYTES)}"),
@@ -69,7 +69,7 @@ NAMED = (
     ("docs/http.md", f"a body above {mib(operations.BODY_LIMIT_BYTES)}, up to {mib(staging.SIZE_LIMIT_BYTES)}"),
     ("docs/transactions.md", f"What it changes is {mib(operations.EFFECT_LIMIT_BYTES)} at most"),
     ("docs/transactions.md", f"a range of keys, up to `limit` {observing.RANGE_ROWS:,}"),
-    ("docs/transactions.md", f"At most {read_set.READS_LIMIT:,} such findings and {mib(together.RESULT_LIMIT_BYTES)} in one answer."),
+    ("docs/transactions.md", f"At most {transaction.READS_LIMIT:,} such findings and {mib(read_kinds.RESULT_LIMIT_BYTES)} in one answer."),
     ("docs/http.md", f"What one transaction changes is {mib(operations.EFFECT_LIMIT_BYTES)} at most"),
     ("docs/control.md", f"{control.CHECKS_LIMIT} checks; a query of {kib(control.TEXT_LIMIT_BYTES)}; an expectation of {kib(control.EXPECTED_LIMIT_BYTES)} and {control.ROWS_LIMIT:,} rows"),
     ("docs/ingress.md", f"| body of a request | {mib(DOOR.body_limit_bytes)}, compressed or decoded"),

@@ -42,7 +42,7 @@ class GroupScene(Scene):
             self.replies[reply.ticket] = reply
             told(node, step, reply)
 
-        self.world.checkers.on_tx_reply = on_tx_reply  # type: ignore[method-assign]
+        self.world.checkers.on_tx_reply = on_tx_reply  # type: ignore[attr-defined]
 
     @property
     def group(self) -> SimGroup:

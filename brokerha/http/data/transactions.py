@@ -59,7 +59,7 @@ from brokerha.model.requests import APPLIED_LEVEL, REFUSED, UNKNOWN, Reply
 from brokerha.model.reserved.pieces import pieces_of, plain_type
 from brokerha.model.wire.client_wire import REPLIES_TYPE, WRITES_TYPE, decode_writes, encode_replies
 from brokerha.nodes.front.checking import is_plain
-from brokerha.stores.reads.together import packed_reads
+from brokerha.stores.reads.kinds import packed_reads
 
 # ---- One step of an open transaction on its way to the node, and its answer (ports.Front.transact).
 #

@@ -31,7 +31,7 @@ from brokerha.model.operations import BODY_LIMIT_BYTES, Operation
 from brokerha.model.requests import Reply
 from brokerha.model.reserved import about
 from brokerha.model.reserved.staging import PART_BYTES, SIZE_LIMIT_BYTES
-from brokerha.stores.rdf.in_xml import writable_triples
+from brokerha.stores.rdf.formats import writable_triples
 from brokerha.stores.sparql.protocol import (
     check_binding,
     is_graph_query,

@@ -34,9 +34,8 @@ from brokerha.model.reserved import claims, settings
 from brokerha.model.reserved.branches import branch_id
 from brokerha.stores.control.sparql import check_fields
 from brokerha.stores.rdf.change import check_nquads
-from brokerha.stores.reads.kinds import check_arguments
-from brokerha.stores.reads.together import wanted_reads
-from brokerha.stores.sparql.text import check_update
+from brokerha.stores.reads.kinds import check_arguments, wanted_reads
+from brokerha.stores.sparql.protocol import check_update
 
 
 def is_plain(operations: Any) -> bool:

@@ -23,15 +23,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
-from brokerha.log.log import Log
-from brokerha.model.ids import NodeId, TxId
+from brokerha.model.ids import NodeId
 from brokerha.model.operations import REJECTED, ResultRow
 from brokerha.model.outside.authors import is_same_work
 from brokerha.model.ready import ApplyBatch, Decision, ExecuteBatch, StoreDone, StoreFailed
 from brokerha.model.records import Accepted, Record
-from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, REFUSED, REJECTED_STATUS, SYNCHRONISED, UNKNOWN, Reply, TxReply
+from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, REFUSED, REJECTED_STATUS, SYNCHRONISED, UNKNOWN, Reply
 from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Join, Tail
 from brokerha.model.wire.messages import (
     BETWEEN_PROCESSES,
@@ -60,7 +60,6 @@ from brokerha.simulator.checks.readiness import ReadinessChecks
 from brokerha.simulator.checks.transactions import TxChecks
 from brokerha.simulator.checks.truth import Truth, check
 from brokerha.simulator.clients.transactions import TxClients
-from brokerha.simulator.clients.tx_steps import Step
 from brokerha.simulator.clients.workload import Clients
 from brokerha.simulator.cluster import Cluster
 from brokerha.simulator.copies import SimCopy
@@ -90,7 +89,7 @@ class WorkerChecks:
             expected = truth.applied[node] + 1
             first = decision.first_lsn
             check(first == expected, "S7", "never twice, never out of order", node=node, first=first, expected=expected)
-            check(bool(_length(decision)), "S7", "a batch is not empty", node=node)
+            check(bool(decision.items), "S7", "a batch is not empty", node=node)
         if isinstance(decision, ExecuteBatch):
             last = decision.first_lsn + len(decision.items) - 1
             # Its master can lose this place again, but will compute the same one.
@@ -140,10 +139,6 @@ class WorkerChecks:
         check(found.items == truth.model.items, "S10", "equal counts", node=node, items=found.items)
         executed = [txid for txid, _ in store.executed]
         check(len(executed) == len(set(executed)), "S7", "nothing is executed twice", node=node)
-
-
-def _length(decision: ExecuteBatch | ApplyBatch) -> int:
-    return len(decision.items)
 
 
 class ReplyChecks:
@@ -212,6 +207,23 @@ class ReplyChecks:
             check(is_live, "replies", "what was refused has not come to be", node=node, reply=reply)
 
 
+_PASSED_ON = {
+    "on_start": attrgetter("_durable.on_start"),
+    "on_process_start": attrgetter("journals.on_start"),
+    "on_journal_loaded": attrgetter("journals.on_loaded"),
+    "on_process_emptied": attrgetter("journals.on_emptied"),
+    "on_tx_reply": attrgetter("_transactions.on_reply"),
+    "on_outcome": attrgetter("_transactions.on_outcome"),
+    "on_store": attrgetter("_workers.on_store"),
+    "on_copy": attrgetter("_copies.on_copy"),
+    "on_loaded": attrgetter("_copies.on_loaded"),
+    "on_worker_start": attrgetter("_copies.on_start"),
+    "on_detected": attrgetter("_copies.on_detected"),
+    "on_wipe": attrgetter("truth.wipe"),
+}
+"""Event -> the check that takes it alone."""
+
+
 class Checkers:
     """All checks of one world."""
 
@@ -258,9 +270,11 @@ class Checkers:
 
     # ---- events
 
-    def on_start(self, node: NodeId, journal: Log) -> None:
-        """Check the start of a master from its journal."""
-        self._durable.on_start(node, journal)
+    def __getattr__(self, event: str) -> Any:
+        """Return the check for an event that only one check takes."""
+        if event not in _PASSED_ON:
+            raise AttributeError(event)
+        return _PASSED_ON[event](self)
 
     def on_durable(self, process: Process, records: Sequence[Record], numbers: Sequence[int]) -> None:
         """Check durable records; with ``numbers`` they come from another process."""
@@ -310,10 +324,6 @@ class Checkers:
 
     # ---- processes of masters with backups
 
-    def on_process_start(self, process: SimProcess) -> None:
-        """Check the start of a process from its journal."""
-        self.journals.on_start(process)
-
     def on_role(self, process: SimProcess, view: int, *, is_primary: bool) -> None:
         """Count a change of role."""
         self._world.faults_seen["process became primary" if is_primary else "process stood down"] += 1
@@ -324,27 +334,11 @@ class Checkers:
         if isinstance(process, SimProcess):
             self.journals.on_promise(process, view)
 
-    def on_journal_loaded(self, process: SimProcess) -> None:
-        """Check a journal that was replaced by a snapshot."""
-        self.journals.on_loaded(process)
-
-    def on_process_emptied(self, process: SimProcess) -> None:
-        """Note that a process lost its directory."""
-        self.journals.on_emptied(process)
-
     def after_process_turn(self, process: SimProcess) -> None:
         """Check the state of a process after a turn."""
         if process.master is not None:
             self._within_bounds(process.master)
             self.journals.after_turn(process)
-
-    def on_tx_reply(self, node: NodeId, step: Step | None, reply: TxReply) -> None:
-        """Check the answer to a step of a client's transaction."""
-        self._transactions.on_reply(node, step, reply)
-
-    def on_outcome(self, node: NodeId, txid: TxId, answer: dict[str, Any] | None) -> None:
-        """Check the outcome that a client gets."""
-        self._transactions.on_outcome(node, txid, answer)
 
     def _on_executed(self, sender: NodeId, to: NodeId, report: Executed) -> None:
         self._workers.on_executed(sender, to, report)
@@ -369,34 +363,10 @@ class Checkers:
         self._copies.on_decision(node, decision)
         self._workers.on_decision(node, decision)
 
-    def on_store(self, node: NodeId, copy: SimCopy, answer: StoreDone | StoreFailed) -> None:
-        """Check a finished decision of a store."""
-        self._workers.on_store(node, copy, answer)
-
-    def on_copy(self, node: NodeId, copy: SimCopy, decision: Decision) -> None:
-        """Check a finished decision about a whole copy."""
-        self._copies.on_copy(node, copy, decision)
-
-    def on_loaded(self, process: SimWorker, copy: SimCopy) -> None:
-        """Check a copy that was replaced by a snapshot."""
-        self._copies.on_loaded(process, copy)
-
-    def on_worker_start(self, node: NodeId, copy: SimCopy) -> None:
-        """Check the start of a worker from its copy."""
-        self._copies.on_start(node, copy)
-
-    def on_detected(self, node: NodeId) -> None:
-        """Check a report that a worker's copy is damaged."""
-        self._copies.on_detected(node)
-
     def after_worker_turn(self, worker: SimWorker, taken: Sequence[Envelope]) -> None:
         """Check the state of a worker after a turn."""
         mine = worker.config.master
         self._copies.after_turn(worker, [envelope.message for envelope in taken if envelope.sender == mine])
-
-    def on_wipe(self, node: NodeId) -> None:
-        """Note that a master lost its data directory."""
-        self.truth.wipe(node)
 
     def on_emptied(self, node: NodeId) -> None:
         """Note that a worker lost its data."""

@@ -1,7 +1,6 @@
-"""Clients of a world: writers, clients of transactions, operators.
+"""Clients of a world: writers, clients of transactions.
 
     workload.py       clients that write, give up and ask again
     transactions.py   clients that run transactions: move tokens of the bank, take messages, prepare, commit, roll back
     tx_steps.py       memory of the clients of transactions
-    operators.py      commands of operators to masters
 """

@@ -3,6 +3,5 @@
     timing.py    kinds of faults and their random times; faults of workers
     luck.py      common part of all faults: count and report, last for a while, choose a living process
     backups.py   faults of masters with backups: processes killed, frozen, separated from each other
-    settings.py  settings that an operator changes during a run
-    members.py   changes of the masters by operators during a run
+    members.py   changes of the masters and of settings by operators during a run
 """

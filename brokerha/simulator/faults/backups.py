@@ -21,8 +21,8 @@ class BackupFaults:
         self._faults = faults
         self._world = faults.world
         self.kinds: dict[str, Callable[[], None]] = {
-            "kill process": lambda: self._kill("process killed", self._process()),
-            "kill primary": lambda: self._kill("primary killed", self._primary()),
+            "kill process": lambda: self._faults.kill("process killed", self._process()),
+            "kill primary": lambda: self._faults.kill("primary killed", self._primary()),
             "kill all processes": self._kill_all,
             "freeze process": lambda: self._freeze("process frozen", self._process()),
             "freeze primary": lambda: self._freeze("primary frozen", self._primary()),
@@ -51,19 +51,10 @@ class BackupFaults:
 
     # ---- processes
 
-    def _kill(self, kind: str, process: SimProcess | None) -> None:
-        if process is not None:
-            self._faults.note(kind, process.node)
-            process.die()
-            self._world.plan_restart(process)
-
     def _kill_all(self) -> None:
         group = self._group()
         self._faults.note("all processes of a master killed", group.node)
-        for process in group.processes:
-            if process.is_up:
-                process.die()
-                self._world.plan_restart(process)
+        self._faults.kill_all(group.processes)
 
     def _freeze(self, kind: str, process: SimProcess | None) -> None:
         if process is not None:
@@ -75,10 +66,7 @@ class BackupFaults:
         """Empty the directory of a process."""
         process = self._process()
         if process is not None and self._faults.checkers.journals.may_be_emptied(process):
-            self._faults.note("process emptied", process.node)
-            process.die()
-            process.empty()
-            self._world.plan_restart(process)
+            self._faults.kill("process emptied", process, process.empty)
 
     def _fill(self) -> None:
         process = self._process()

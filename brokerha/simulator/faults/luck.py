@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from brokerha.model.ids import NodeId
 from brokerha.simulator.checks.checkers import Checkers
@@ -39,6 +39,27 @@ class Luck:
         up = [process for process in processes if process.is_up]
         return self._world.rng.choice(up) if up else None
 
+    def kill(self, kind: str, process: Process | None, lose: Callable[[], None] | None = None) -> None:
+        """Kill a process, if there is one; it loses what ``lose`` takes, and is started again later."""
+        if process is not None:
+            self.note(kind, process.node)
+            process.die()
+            if lose is not None:
+                lose()
+            self._world.plan_restart(process)
+
+    def kill_all(self, processes: Iterable[Process]) -> None:
+        """Kill all living processes at once; they are started again later."""
+        for process in processes:
+            if process.is_up:
+                process.die()
+                self._world.plan_restart(process)
+
+    def for_a_while(self, process: Process, name: str, value: object, usual: object) -> None:
+        """Give an attribute of a process a value for a while."""
+        setattr(process, name, value)
+        self._world.at(self._world.now_us + self.a_while(), setattr, process, name, usual)
+
     def cut(self, kind: str, directions: list[tuple[NodeId, NodeId]]) -> None:
         """Lose all messages in these directions for a while."""
         if directions:
@@ -48,8 +69,4 @@ class Luck:
     def fill(self, process: Process) -> None:
         """Fill the disk of a process for a while."""
         self.note("full disk", process.node)
-        process.is_disk_full = True
-        self._world.at(self._world.now_us + self.a_while(), self._empty_disk, process)
-
-    def _empty_disk(self, process: Process) -> None:
-        process.is_disk_full = False
+        self.for_a_while(process, "is_disk_full", value=True, usual=False)

@@ -1,16 +1,25 @@
-"""Changes of the masters by operators during a run: add, remove, replace one with a lost machine, choose a strategy."""
+"""Changes of the masters by operators during a run: add, remove, replace one with a lost machine, choose a strategy.
+
+The settings are those of the parts of the masters, changed in place between two turns. All masters get the same values, each at its own
+time within a second, as they learn them from a copy (nodes/settings.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
 
 from brokerha.model.epochs import ADD, REMOVE
 from brokerha.model.errors import JournalDamaged
 from brokerha.model.ids import NodeId
 from brokerha.model.wire.epoch_messages import EpochInstall
 from brokerha.model.wire.messages import Outgoing
+from brokerha.nodes.settings import put_in_force
+from brokerha.simulator.backups import SimGroup
 from brokerha.simulator.faults.luck import Luck
 from brokerha.simulator.nodes import SimMaster
+from brokerha.simulator.options import SECOND_US
 
 LEAST_MASTERS = 3
 """With fewer masters, one that lost its disk leaves no majority."""
@@ -21,6 +30,24 @@ CHOSEN_IN_TROUBLE = 0.7
 CHOOSING_US, WATCH_US = 2_000_000, 1_000
 """Time within which the fault follows, and interval of the checks."""
 AFTER_CHOOSING = ("isolate", "partition", "cut one way", "crash master", "crash all")
+TURNED: Final[tuple[tuple[str, str, tuple[Any, ...]], ...]] = (
+    ("sync", "round_timeout_ms", (100, 500)),
+    ("sync", "idle_round_ms", (300, 1_000)),
+    ("sync", "post_gap_ms", (0, 5, 30)),
+    ("sync", "retransmit_ms", (50, 250)),
+    ("sync", "fetch_after_ms", (5, 50, 100)),
+    ("sync", "queue_window", (100, 20_000)),
+    ("feed", "dead_after_ms", (2_500, 5_000, 10_000)),
+    ("feed", "probe_turn", (1, 10, 10_000)),
+    ("feed", "replay_factor", (1.0, 1.3, 100.0)),
+    ("tx", "timeout_ms", (500, 2_000, 60_000)),
+    ("tx", "lost_backup", ("continue", "abort")),
+    ("tx", "open_limit", (2, 2_000)),
+)
+"""Part of `MasterConfig`, field, values: live settings of model/reserved/settings.py, by their names in the cores. Each is
+compatible with all values that a world draws, as the door ensures (nodes/settings.py)."""
+LEARNT_US: Final = SECOND_US
+"""Time in which all masters learn a setting."""
 
 
 class MemberFaults:
@@ -28,6 +55,8 @@ class MemberFaults:
 
     def __init__(self, faults: Luck) -> None:
         self._faults = faults
+        self._world = faults.world
+        self._members = faults.members
         self.kinds: dict[str, Callable[[], None]] = {
             "add master": self._add,
             "remove master": self._remove,
@@ -38,8 +67,7 @@ class MemberFaults:
         }
 
     def _add(self) -> None:
-        world = self._faults.world
-        members = self._faults.members
+        world, members = self._world, self._members
         if members.spares:
             node = world.rng.choice(members.spares)
             members.begin_node(node)
@@ -47,8 +75,7 @@ class MemberFaults:
             members.want(ADD, node)
 
     def _remove(self) -> None:
-        world = self._faults.world
-        members = self._faults.members
+        world, members = self._world, self._members
         # The site of the anchor stays, because all others are compared with its copy.
         free = [n for n in members.masters if world.anchor is None or world.anchor.config.master != n]
         # A master that is not known yet would never be, without the one that goes.
@@ -65,7 +92,7 @@ class MemberFaults:
 
     def _lose(self, master: SimMaster, why: str) -> None:
         """Lose the disks of a site; an operator removes the master and adds it again, empty."""
-        members = self._faults.members
+        members = self._members
         self._faults.note(why, master.node)
         members.empty_site(master.node)
         members.want(ADD, master.node)
@@ -73,8 +100,7 @@ class MemberFaults:
 
     def _expendable(self) -> SimMaster | None:
         """Return a master without which the others are a majority and know each other."""
-        world = self._faults.world
-        members = self._faults.members
+        world, members = self._world, self._members
         masters = members.singles
         if len(masters) - self._going() < LEAST_MASTERS or any(master.is_wiped for master in masters):
             return None
@@ -92,18 +118,18 @@ class MemberFaults:
             return
         if master.is_up:
             master.die()
-        master.journal.rot(self._faults.world.rng)
+        master.journal.rot(self._world.rng)
         try:
             master.journal = master.journal.found_again()
         except JournalDamaged:
             self._lose(master, "disk rotted")
         else:
             # The bit is never read, for example in the zeros between two frames.
-            self._faults.world.plan_restart(master)
+            self._world.plan_restart(master)
 
     def _choose_mode(self) -> None:
         """Let an operator ask for a strategy of split recovery; during a split it is refused."""
-        world = self._faults.world
+        world = self._world
         mode = world.rng.choice(world.options.modes)
         master = world.rng.choice([master for master in world.masters if isinstance(master, SimMaster)])
         answer = master.command("split-recovery", mode=mode)
@@ -114,7 +140,7 @@ class MemberFaults:
 
     def _tell_some(self, until_us: int) -> None:
         """Send one of the following epochs only to some masters, and then separate or end masters."""
-        world = self._faults.world
+        world = self._world
         names = [master.node for master in world.masters]
         untold = set(world.rng.sample(names, world.rng.randint(1, len(names) - 1)))
         number = max(self._epochs()) + world.rng.choice((1, 2))
@@ -129,11 +155,11 @@ class MemberFaults:
 
     def _epochs(self) -> list[int]:
         """Return the epoch numbers of living masters."""
-        masters = [master for master in self._faults.world.masters if isinstance(master, SimMaster) and master.is_up]
+        masters = [master for master in self._world.masters if isinstance(master, SimMaster) and master.is_up]
         return [0, *(master.runner.core.sync.epoch.number for master in masters)]
 
     def _watch(self, number: int, until_us: int) -> None:
-        world = self._faults.world
+        world = self._world
         if max(self._epochs()) >= number:
             self._faults.strike(world.rng.choice(AFTER_CHOOSING))
         elif world.now_us < until_us:
@@ -141,12 +167,12 @@ class MemberFaults:
 
     def _going(self) -> int:
         """Return how many masters are to be removed."""
-        members = self._faults.members
+        members = self._members
         return sum(kind == REMOVE for node, kind in members.wanted.items() if members.is_current(node))
 
     def _are_enough(self, left: int, lost: int) -> bool:
         """Tell whether ``left`` masters are a majority even if the nodes being added come with an already ``lost`` journal."""
-        return left >= (len(self._faults.members.singles) + lost) // 2 + 1
+        return left >= (len(self._members.singles) + lost) // 2 + 1
 
     def _is_known(self, node: NodeId) -> bool:
         """Tell whether the journal of a node shows that all have known it."""
@@ -156,12 +182,11 @@ class MemberFaults:
 
     def _is_settled(self) -> bool:
         """Tell whether all masters are in one epoch; until then the majority before a change also counts, and can be gone (R15)."""
-        return len({self._faults.checkers.truth.mirrors[node].epoch_id for node in self._faults.members.masters}) == 1
+        return len({self._faults.checkers.truth.mirrors[node].epoch_id for node in self._members.masters}) == 1
 
     def _add_again(self) -> None:
         """Empty a removed master and add it as a new one; with its old journal it would be refused."""
-        world = self._faults.world
-        members = self._faults.members
+        world, members = self._world, self._members
         left = sum(not master.is_wiped for master in members.singles)
         gone = [
             master.node
@@ -187,3 +212,25 @@ class MemberFaults:
         truth = self._faults.checkers.truth
         latest = truth.latest
         return latest is not None and any(retired == node for retired, _ in latest.configuration.retired)
+
+
+class SettingFaults:
+    """Each method is one of the kinds of `Faults`."""
+
+    def __init__(self, faults: Luck) -> None:
+        self._faults = faults
+        self._set: dict[tuple[str, str], Any] = {}
+        """Last values, by part and field."""
+        self.kinds: dict[str, Callable[[], None]] = {"change setting": self._change}
+
+    def _change(self) -> None:
+        world = self._faults.world
+        part, name, values = world.rng.choice(TURNED)
+        self._set[part, name] = value = world.rng.choice(values)
+        self._faults.note("setting changed", f"{name} = {value}")
+        for master in world.masters:
+            world.at(world.now_us + world.rng.randint(0, LEARNT_US), self._learn, master, part, name)
+
+    def _learn(self, master: SimMaster | SimGroup, part: str, name: str) -> None:
+        held = getattr(master.config, part)
+        put_in_force(held, replace(held, **{name: self._set[part, name]}))

@@ -7,6 +7,7 @@ two steps of a turn: before its records are durable, after that, between two mes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from brokerha.model.ids import NodeId
 from brokerha.model.ready import BeginLoad, KeepChunk, MakeSnapshot, OpenLoad, ReadChunks
@@ -30,8 +31,7 @@ from brokerha.simulator.checks.checkers import Checkers
 from brokerha.simulator.cluster import Cluster
 from brokerha.simulator.faults.backups import BackupFaults
 from brokerha.simulator.faults.luck import Luck
-from brokerha.simulator.faults.members import MemberFaults
-from brokerha.simulator.faults.settings import SettingFaults
+from brokerha.simulator.faults.members import MemberFaults, SettingFaults
 from brokerha.simulator.members import Members
 from brokerha.simulator.network import both_ways
 from brokerha.simulator.nodes import SimMaster, SimWorker
@@ -72,9 +72,9 @@ class WorkerFaults:
         self._faults = faults
         self._world = faults.world
         self.kinds: dict[str, Callable[[], None]] = {
-            "empty worker": self._empty,
+            "empty worker": lambda: self._lose("worker emptied", SimWorker.empty),
             "damage worker": self._damage,
-            "spoil worker": self._spoil,
+            "spoil worker": lambda: self._lose("worker spoiled", SimWorker.spoil),
             "freeze worker": self._freeze,
             "switch worker": self._switch,
             "copy worker": lambda: self._order("copy ordered", self._expendable(), "worker-copy"),
@@ -101,21 +101,9 @@ class WorkerFaults:
 
     # ---- copies
 
-    def _empty(self) -> None:
-        worker = self._expendable()
-        if worker is not None:
-            self._faults.note("worker emptied", worker.node)
-            worker.die()
-            worker.empty()
-            self._world.plan_restart(worker)
-
-    def _spoil(self) -> None:
-        worker = self._expendable()
-        if worker is not None:
-            self._faults.note("worker spoiled", worker.node)
-            worker.die()
-            worker.spoil()
-            self._world.plan_restart(worker)
+    def _lose(self, kind: str, lose: Callable[[SimWorker], None]) -> None:
+        if (worker := self._expendable()) is not None:
+            self._faults.kill(kind, worker, partial(lose, worker))
 
     def _damage(self) -> None:
         worker = self._expendable()
@@ -234,10 +222,7 @@ class Faults(Luck):
 
     def _crash_all(self) -> None:
         self.note("crash of all masters", "all at once")
-        for master in self._world.master_processes:
-            if master.is_up:
-                master.die()
-                self._world.plan_restart(master)
+        self.kill_all(self._world.master_processes)
 
     def _lose_power(self) -> None:
         self._is_power_failing = True
@@ -252,10 +237,7 @@ class Faults(Luck):
 
     def _go_dark(self, victims: Sequence[Process]) -> None:
         self.note("power lost", f"{len(victims)} processes")
-        for process in victims:
-            if process.is_up:
-                process.die()
-                self._world.plan_restart(process)
+        self.kill_all(victims)
 
     def _aim(self) -> None:
         rng = self._world.rng
@@ -300,10 +282,7 @@ class Faults(Luck):
         known = [m for m in singles if m.is_up and any(m.node in o.journal.state().peer_journals for o in world.masters)]
         if known:
             master = world.rng.choice(known)
-            self.note("data directory lost", master.node)
-            master.die()
-            master.wipe()
-            world.plan_restart(master)
+            self.kill("data directory lost", master, master.wipe)
 
     # ---- the wire
 
@@ -357,22 +336,15 @@ class Faults(Luck):
     def _slow_disk(self) -> None:
         process = self._world.rng.choice(self._world.processes_list)
         self.note("slow disk", process.node)
-        process.is_disk_slow = True
-        self._world.at(self._world.now_us + self.a_while(), self._quick_disk, process)
-
-    def _quick_disk(self, process: Process) -> None:
-        process.is_disk_slow = False
+        self.for_a_while(process, "is_disk_slow", value=True, usual=False)
 
     def _slow_processor(self) -> None:
         """Give a process few turns, each with much work."""
         rng = self._world.rng
         process = rng.choice(self._world.processes_list)
-        process.turn_us = rng.choice(SLOW_TURN_US)
-        self.note("slow processor", f"{process.node}, {process.turn_us} us a turn")
-        self._world.at(self._world.now_us + self.a_while(), self._quick_processor, process)
-
-    def _quick_processor(self, process: Process) -> None:
-        process.turn_us = TURN_US
+        turn_us = rng.choice(SLOW_TURN_US)
+        self.note("slow processor", f"{process.node}, {turn_us} us a turn")
+        self.for_a_while(process, "turn_us", turn_us, TURN_US)
 
     def _store_failure(self) -> None:
         if self._world.workers:

@@ -27,7 +27,7 @@ from brokerha.stores.backup.manifest import COPY, LOG, CopyFile, Manifest, Segme
 from brokerha.stores.backup.restore_target import Obstacle, Placing, obstacle_in
 from brokerha.stores.backup.writing import Work, finish_backup, write_segment
 from brokerha.stores.copies.directory import CopyDirectory
-from brokerha.stores.copies.snapshot_chunks import FOLDERS
+from brokerha.stores.copies.snapshots import FOLDERS
 from brokerha.stores.files.durable import delete_tree, fsync_tree, no_crash
 from brokerha.stores.files.environment import MAP_SIZE_BYTES, store_errors
 

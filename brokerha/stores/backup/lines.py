@@ -33,6 +33,7 @@ from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import LoggedRow
 from brokerha.stores.files.environment import store_errors
+from brokerha.stores.tables.key_range import in_batches
 
 PAGE_LINES = 16
 """Lines of the first page; doubled up to the next constant while pages stay small."""
@@ -92,7 +93,9 @@ def write_lines(file: Any, lines: Lines, note: Callable[[int], None] = lambda _b
     file.write(HEAD)
     size_bytes = len(HEAD)
     last: tuple[Lsn, LoggedRow] | None = None
-    for first_lsn, rows in _blocks(lines):
+    packed: Iterator[tuple[Lsn, bytes]] = ((lsn, msgpack.packb(tuple(row))) for lsn, row in lines)
+    for each in in_batches(packed, lambda line: len(line[1]), BLOCK_LINES, BLOCK_BYTES):
+        first_lsn, rows = each[0][0], [row for _, row in each]
         body: bytes = b"".join((msgpack.Packer().pack_array_header(len(rows)), *rows))
         head = _RANGE.pack(first_lsn, len(rows), len(body))
         block = head + _SUM.pack(crc32(body, crc32(head))) + body
@@ -104,23 +107,6 @@ def write_lines(file: Any, lines: Lines, note: Callable[[int], None] = lambda _b
     if last is None:
         raise StoreError("there are no lines to write")
     return Written(*last, size_bytes, digest.hexdigest())
-
-
-def _blocks(lines: Lines) -> Iterator[tuple[Lsn, list[bytes]]]:
-    """Yield packed lines in groups, each with the LSN of its first line."""
-    rows: list[bytes] = []
-    first_lsn = size_bytes = 0
-    for lsn, row in lines:
-        if not rows:
-            first_lsn = lsn
-        packed: bytes = msgpack.packb(tuple(row))
-        rows.append(packed)
-        size_bytes += len(packed)
-        if len(rows) >= BLOCK_LINES or size_bytes >= BLOCK_BYTES:
-            yield first_lsn, rows
-            rows, size_bytes = [], 0
-    if rows:
-        yield first_lsn, rows
 
 
 def read_lines(

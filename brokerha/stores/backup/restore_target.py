@@ -3,8 +3,8 @@
     LSN      0 ........ copy ........ segment ........ segment
              |<-- only with all lines -->|<--- always -------->|      possible targets
 
-A time selects the last line with a timestamp at or below it. `Placing` makes a directory of a node, a worker or a master, beside its
-place, and puts it there complete:
+A time selects the last line with a timestamp at or below it. `Placing` makes a directory of a node, a worker or a master, beside
+its place, and puts it there complete:
 
     <dir>.restoring/claim      locked by the process that makes it
     <dir>.restoring/purpose    its purpose: a run with another one starts again, a run with the same one continues

@@ -37,6 +37,7 @@ from brokerha.stores.backup.writing import check_space
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.stores.files.durable import delete_tree, no_crash
 from brokerha.stores.files.environment import store_errors
+from brokerha.stores.tables.key_range import in_batches
 
 BATCH_LINES = 512
 BATCH_BYTES = 1024 * 1024
@@ -58,25 +59,22 @@ def replay(
     applied = store.applied()
     if applied.lsn + 1 < first_lsn:
         raise InvalidRequest(f"the data is at LSN {applied.lsn}, so lines from {applied.lsn + 1} on come next, not {first_lsn}")
-    batch: list[LoggedRow] = []
-    size_bytes = 0
     following = first_lsn
-    for lsn, row in lines:
-        if lsn > last_lsn:
-            break
-        if lsn != following:
-            raise LinesMissing(f"LSN {following} is missing: the next line that there is has LSN {lsn}")
-        following += 1
-        if lsn <= applied.lsn:
-            _check_same(lsn, row, applied.lsn, applied.fingerprint)
-            continue
-        batch.append(row)
-        size_bytes += len(row[4])
-        if len(batch) >= BATCH_LINES or size_bytes >= BATCH_BYTES:
-            store.apply(following - len(batch), batch)
-            note(len(batch))
-            batch, size_bytes = [], 0
-    if batch:
+
+    def fresh() -> Iterator[LoggedRow]:
+        nonlocal following
+        for lsn, row in lines:
+            if lsn > last_lsn:
+                return
+            if lsn != following:
+                raise LinesMissing(f"LSN {following} is missing: the next line that there is has LSN {lsn}")
+            following += 1
+            if lsn > applied.lsn:
+                yield row
+            else:
+                _check_same(lsn, row, applied.lsn, applied.fingerprint)
+
+    for batch in in_batches(fresh(), lambda row: len(row[4]), BATCH_LINES, BATCH_BYTES):
         store.apply(following - len(batch), batch)
         note(len(batch))
     if following <= last_lsn:

@@ -22,9 +22,10 @@ Must never hold more than the limit of rows twice, nor more than `BUCKETS_LIMIT`
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from hashlib import blake2b
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgpack
 
@@ -33,7 +34,7 @@ from brokerha.model.errors import InvalidRequest, TimedOut, TooLarge
 from brokerha.model.fingerprints import DIGEST_BYTES
 from brokerha.model.ids import Lsn
 from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
-from brokerha.stores.comparing.fingerprint import control_digest, key_digest, message_digest, text_of
+from brokerha.stores.comparing.fingerprint import control_digest, key_digest, message_digest, packed_digest, text_of
 from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, STORES, TABLE, bucket_of, check_item, key_item, message_item
 from brokerha.stores.tables.queue_change import Counts, Message
 
@@ -54,41 +55,8 @@ Place = tuple[str, str]
 """(store, name)."""
 
 
-class Walk(Protocol):
+class Walk:
     """A consumer of the content, store by store; each call raises TimedOut when no client waits any more."""
-
-    def go_on(self) -> None:
-        """Raise TimedOut when no client waits any more."""
-
-    def names(self, store: str) -> Collection[str] | None:
-        """Return the repositories, tables or queues to walk; None for all."""
-
-    def quads(self, repository: str, lines: Iterable[str]) -> None:
-        """Take in all quads of a repository."""
-
-    def keys(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take in row keys with their values, grouped by table."""
-
-    def messages(self, rows: Iterable[tuple[str, int, Message]]) -> None:
-        """Take in messages with queue and place, grouped by queue."""
-
-    def checks(self, checks: Iterable[Check]) -> None:
-        """Take in the control suite."""
-
-    def body(self, lsn: Lsn, fingerprint: int, items: int, queues: Mapping[str, Counts], repositories: Iterable[str]) -> bytes:
-        """Return the answer. Raises TooLarge."""
-
-
-def walk_of(kind: str, arguments: Mapping[str, Any], may_go_on: Callable[[], bool]) -> Walk:
-    """Return the walk for a read; reads/kinds.py has checked the shapes of its arguments. Raises InvalidRequest."""
-    bits: int = arguments.get("bits") or BITS_DEFAULT
-    if kind == "digests":
-        return Digests(bits, may_go_on)
-    return BucketItems(bits, _wanted(arguments["buckets"], bits), arguments.get("limit") or ROWS_DEFAULT, may_go_on)
-
-
-class _Paced:
-    """Regular checks whether a client still waits."""
 
     def __init__(self, bits: int, may_go_on: Callable[[], bool]) -> None:
         self._bits = bits
@@ -100,59 +68,80 @@ class _Paced:
         if not self._may_go_on():
             raise TimedOut("the copy was not looked through in its time: give it more time")
 
-    def _one_more(self) -> None:
-        if self._count % _STEP == 0:
-            self.go_on()
-        self._count += 1
-
-
-class Digests(_Paced):
-    """Number and XOR of the digests of each bucket."""
-
-    def __init__(self, bits: int, may_go_on: Callable[[], bool]) -> None:
-        super().__init__(bits, may_go_on)
-        self._found: dict[Place, dict[int, int]] = {}
-        self._number = 0
-        """Buckets in `_found`."""
-
     def names(self, _store: str) -> Collection[str] | None:
-        """Return None: all of them."""
+        """Return the repositories, tables or queues to walk; None for all."""
         return None
 
     def quads(self, repository: str, lines: Iterable[str]) -> None:
         """Take in all quads of a repository."""
-        buckets = self._buckets((GRAPH, repository))
-        for _, digest in line_digests(repository, lines):
-            self._add(buckets, digest, digest)
+        self.go_on()
+        for line, digest in line_digests(repository, lines):
+            if self._is_wanted(GRAPH, repository, digest):
+                self._keep(GRAPH, repository, digest, digest, line.encode(), b"")
 
     def keys(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Take in row keys with their values."""
-        before, buckets = None, dict[int, int]()
+        self.go_on()
         for row_key, value in rows:
-            table = row_key.partition(b"\0")[0]
-            if table != before:
-                before, buckets = table, self._buckets((TABLE, table.decode(errors="replace")))
-            self._add(buckets, key_item(row_key), key_digest(row_key, value))
+            item = key_item(row_key)
+            encoded, _, key = row_key.partition(b"\0")
+            table = encoded.decode(errors="replace")
+            if self._is_wanted(TABLE, table, item):
+                self._keep(TABLE, table, item, key_digest(row_key, value), key, value)
 
     def messages(self, rows: Iterable[tuple[str, int, Message]]) -> None:
         """Take in messages with queue and place."""
-        before, buckets = None, dict[int, int]()
+        self.go_on()
         for queue, place, message in rows:
-            if queue != before:
-                before, buckets = queue, self._buckets((QUEUE, queue))
-            digest = message_digest(queue, place, message).to_bytes(DIGEST_BYTES, "big")
-            self._add(buckets, message_item(queue, message.id), digest)
+            item = message_item(queue, message.id)
+            if self._is_wanted(QUEUE, queue, item):
+                digest = packed_digest(message_digest(queue, place, message))
+                self._keep(QUEUE, queue, item, digest, message.id.encode(), message.body)
 
     def checks(self, checks: Iterable[Check]) -> None:
         """Take in the control suite."""
-        buckets = self._buckets((CONTROL, ""))
+        self.go_on()
         for check in checks:
-            self._add(buckets, check_item(check.name), control_digest(check).to_bytes(DIGEST_BYTES, "big"))
+            item = check_item(check.name)
+            if self._is_wanted(CONTROL, "", item):
+                value = json.dumps(check[1:]).encode()
+                self._keep(CONTROL, "", item, packed_digest(control_digest(check)), check.name.encode(), value)
+
+    def body(self, lsn: Lsn, fingerprint: int, items: int, queues: Mapping[str, Counts], repositories: Iterable[str]) -> bytes:
+        """Return the answer. Raises TooLarge."""
+        raise NotImplementedError
+
+    def _is_wanted(self, _store: str, _name: str, _item: bytes) -> bool:
+        if self._count % _STEP == 0:
+            self.go_on()
+        self._count += 1
+        return True
+
+    def _keep(self, store: str, name: str, item: bytes, digest: bytes, text: bytes, value: bytes) -> None:
+        raise NotImplementedError
+
+
+def walk_of(kind: str, arguments: Mapping[str, Any], may_go_on: Callable[[], bool]) -> Walk:
+    """Return the walk for a read; reads/kinds.py has checked the shapes of its arguments. Raises InvalidRequest."""
+    bits: int = arguments.get("bits") or BITS_DEFAULT
+    if kind == "digests":
+        return _Digests(bits, may_go_on)
+    return _BucketItems(bits, _wanted(arguments["buckets"], bits), arguments.get("limit") or ROWS_DEFAULT, may_go_on)
+
+
+class _Digests(Walk):
+    """Number and XOR of the digests of each bucket."""
+
+    def __init__(self, bits: int, may_go_on: Callable[[], bool]) -> None:
+        super().__init__(bits, may_go_on)
+        self._found: dict[Place, dict[int, int]] = defaultdict(dict)
+        self._number = 0
+        """Buckets in `_found`."""
 
     def body(self, lsn: Lsn, fingerprint: int, items: int, queues: Mapping[str, Counts], repositories: Iterable[str]) -> bytes:
         """Return the answer."""
         rows = [
-            (store, name, bucket, held >> 8 * DIGEST_BYTES, (held % _ONE).to_bytes(DIGEST_BYTES, "big"))
+            (store, name, bucket, held >> 8 * DIGEST_BYTES, packed_digest(held % _ONE))
             for (store, name), buckets in sorted(self._found.items())
             for bucket, held in sorted(buckets.items())
         ]
@@ -168,13 +157,8 @@ class Digests(_Paced):
         )
         return packed
 
-    def _buckets(self, place: Place) -> dict[int, int]:
-        self.go_on()
-        return self._found.setdefault(place, {})
-
-    def _add(self, buckets: dict[int, int], item: bytes, digest: bytes) -> None:
-        self._one_more()
-        bucket = bucket_of(item, self._bits)
+    def _keep(self, store: str, name: str, item: bytes, digest: bytes, _text: bytes, _value: bytes) -> None:
+        buckets, bucket = self._found[store, name], bucket_of(item, self._bits)
         held = buckets.get(bucket, 0)
         if not held:
             self._number += 1
@@ -183,7 +167,7 @@ class Digests(_Paced):
         buckets[bucket] = (held ^ int.from_bytes(digest, "big")) + _ONE
 
 
-class BucketItems(_Paced):
+class _BucketItems(Walk):
     """The items of some buckets."""
 
     def __init__(self, bits: int, wanted: Mapping[Place, set[int]], limit: int, may_go_on: Callable[[], bool]) -> None:
@@ -196,37 +180,6 @@ class BucketItems(_Paced):
         """Return the names that the requested buckets belong to."""
         return sorted(name for known, name in self._wanted if known == store)
 
-    def quads(self, repository: str, lines: Iterable[str]) -> None:
-        """Take in all quads of a repository."""
-        for line, digest in line_digests(repository, lines):
-            if self._is_wanted(GRAPH, repository, digest):
-                self._keep(GRAPH, repository, digest, digest, line.encode(), b"")
-
-    def keys(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take in row keys with their values."""
-        for row_key, value in rows:
-            item = key_item(row_key)
-            encoded, _, key = row_key.partition(b"\0")
-            table = encoded.decode(errors="replace")
-            if self._is_wanted(TABLE, table, item):
-                self._keep(TABLE, table, item, key_digest(row_key, value), key, value)
-
-    def messages(self, rows: Iterable[tuple[str, int, Message]]) -> None:
-        """Take in messages with queue and place."""
-        for queue, place, message in rows:
-            item = message_item(queue, message.id)
-            if self._is_wanted(QUEUE, queue, item):
-                digest = message_digest(queue, place, message).to_bytes(DIGEST_BYTES, "big")
-                self._keep(QUEUE, queue, item, digest, message.id.encode(), message.body)
-
-    def checks(self, checks: Iterable[Check]) -> None:
-        """Take in the control suite."""
-        for check in checks:
-            item = check_item(check.name)
-            if self._is_wanted(CONTROL, "", item):
-                digest = control_digest(check).to_bytes(DIGEST_BYTES, "big")
-                self._keep(CONTROL, "", item, digest, check.name.encode(), json.dumps(check[1:]).encode())
-
     def body(self, lsn: Lsn, _fingerprint: int, _items: int, _queues: Mapping[str, Counts], _repositories: Iterable[str]) -> bytes:
         """Return the answer."""
         self._rows.sort()
@@ -235,7 +188,7 @@ class BucketItems(_Paced):
         return packed
 
     def _is_wanted(self, store: str, name: str, item: bytes) -> bool:
-        self._one_more()
+        super()._is_wanted(store, name, item)
         return bucket_of(item, self._bits) in self._wanted.get((store, name), ())
 
     def _keep(self, store: str, name: str, item: bytes, digest: bytes, text: bytes, value: bytes) -> None:

@@ -11,9 +11,9 @@ into one text:
 A subquery is evaluated independently of its context, so its rows are those of the query. At admission the engine checks the
 syntax of both forms; brokerha refuses a query whose second form the engine does not parse.
 
-They are evaluated on a state that is not committed, without a trace: as with updates (sparql/update.py), the engine gets one text that
-never commits: the pending quads and the transaction's changes,
-then each query as the WHERE clause of an update that changes nothing. The engine calls a function of this module with each row.
+They are evaluated on a state that is not committed, without a trace: as with updates (sparql/update.py), the engine gets one text
+that never commits: the pending quads and the transaction's changes, then each query as the WHERE clause of an update that changes
+nothing. The engine calls a function of this module with each row.
 
     DELETE DATA { ... } ; INSERT DATA { ... } ;
     DELETE { } INSERT { } WHERE { { SELECT ... } BIND(<report 0>(?a, ?b) AS ?brokerha_reported) } ;
@@ -37,9 +37,9 @@ from brokerha.model.errors import InvalidRequest, Rejected
 from brokerha.stores.rdf.change import AS_BLANK_FUNCTIONS, PendingQuads, parse_lines
 from brokerha.stores.rdf.terms import REPORTED, Function, Term, bound, report_function, reporting_clause
 from brokerha.stores.rdf.view import state_text, undone
+from brokerha.stores.sparql.protocol import check_query
 from brokerha.stores.sparql.refusals import FRESH_FUNCTIONS
 from brokerha.stores.sparql.request import prologue_end, read_query
-from brokerha.stores.sparql.text import check_query
 from brokerha.stores.sparql.tokens import MESSAGE_LIMIT, VARIABLE, Tokens, in_full, tokenize
 from brokerha.stores.sparql.unknown import failing
 

@@ -7,7 +7,8 @@ A transaction touches a check when it can change its answer: it puts or deletes 
 or adds or replaces the check. Only touched checks are evaluated, so that other writes cost nothing. That is enough, because all
 checks held before.
 
-judge.py has the evaluation. On disk there is one row for each check, in its own LMDB table, written by the commit of its transaction.
+judge.py has the evaluation. On disk there is one row for each check, in its own LMDB table, written by the commit of its
+transaction.
 
     key    name of the check
     row    digest, 16 bytes | msgpack [kind, target, text, expected]      the digest is the check's part of the fingerprint

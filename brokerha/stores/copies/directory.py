@@ -3,7 +3,7 @@
     lock          locked with flock while a process has the directory; holds its process id
     present       the pointer: checksum, then format, cluster, node, number of the present copy as JSON
     opening       number of unfinished openings of each copy, as JSON; deleted after a good opening
-    copy.<n>/     the present copy (files/environment.py), and one that is being loaded (load.py)
+    copy.<n>/     the present copy (files/environment.py), and one that is being loaded (snapshots.py)
     condemned     number of a copy that can be opened but is not trusted, and the reason; JSON
     aside.<n>/    the last damaged copy, for inspection
     load          the present load

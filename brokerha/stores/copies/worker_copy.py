@@ -34,8 +34,7 @@ from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.copies.directory import CopyDirectory
 from brokerha.stores.copies.kept import KeptFiles
 from brokerha.stores.copies.lives import Lives
-from brokerha.stores.copies.load import MANIFEST, Load, compare, found_load
-from brokerha.stores.copies.snapshots import Snapshots
+from brokerha.stores.copies.snapshots import MANIFEST, Load, Snapshots, compare, found_load
 from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
 from brokerha.stores.files.data_pages import check_pages
 from brokerha.stores.files.durable import delete_tree, no_crash

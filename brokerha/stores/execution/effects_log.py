@@ -11,8 +11,9 @@ One row holds the lines of consecutive LSNs, usually of one batch:
 Rows follow each other without gap or overlap, and are dropped whole, oldest first. Every read checks the checksum, so that a
 damaged disk raises an error instead of making a wrong copy. The caller of `trim` decides what to drop.
 
-`bring_up` brings repositories up to date when the store opens. After a kill an engine can lack one commit, because it commits last. After a power failure it can lack all writes since its last
-flush. It lacks the effects after its own position, or after its base LSN, up to which it certainly has all of them:
+`bring_up` brings repositories up to date when the store opens. After a kill an engine can lack one commit, because it commits
+last. After a power failure it can lack all writes since its last flush. It lacks the effects after its own position, or after its
+base LSN, up to which it certainly has all of them:
 
     effects log     ... 95 96 97 98 99 100          applied LSN 100
     main            position 98                     gets 99 and 100

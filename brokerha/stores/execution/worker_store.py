@@ -36,8 +36,7 @@ from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.comparing.digests import walk_of
 from brokerha.stores.comparing.fingerprint import repository_digest, text_of
 from brokerha.stores.control.suite import read_suite
-from brokerha.stores.copies.frozen import TAIL_LSNS, Frozen, backed_up
-from brokerha.stores.copies.held import Held, answer, held, recompute
+from brokerha.stores.copies.frozen import TAIL_LSNS, Frozen, Held, answer, backed_up, held, recompute
 from brokerha.stores.execution.batch import Batch, Books
 from brokerha.stores.execution.effects_log import EffectsLog, bring_up
 from brokerha.stores.execution.evaluation import CLEAR_ABOVE_QUADS
@@ -61,12 +60,11 @@ from brokerha.stores.files.environment import (
 from brokerha.stores.rdf.drafts import Drafts
 from brokerha.stores.rdf.repositories import OpenEngine, Repositories
 from brokerha.stores.rdf.repository import RdfRepository
-from brokerha.stores.reads.kinds import MSGPACK, WALKS, View, check_arguments
+from brokerha.stores.reads.kinds import MSGPACK, WALKS, View, check_arguments, together_answer, wanted_reads
 from brokerha.stores.reads.observing import is_observing, observed
 from brokerha.stores.reads.on_files import TogetherRun
 from brokerha.stores.reads.pending import Pending
 from brokerha.stores.reads.reading import Reader, Reading
-from brokerha.stores.reads.together import together_answer, wanted_reads
 from brokerha.stores.tables.key_range import in_pieces
 from brokerha.stores.tables.key_value import checked_rows, snapshots_in, stored_value
 

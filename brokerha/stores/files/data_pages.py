@@ -27,7 +27,7 @@ from struct import Struct, error
 from typing import Final, NamedTuple
 
 from brokerha.model.errors import StoreDamaged
-from brokerha.stores.files.data_file import BRANCH, HEADER_BYTES, LEAF, NO_PAGE, NODE, PAGE, Damaged, heads
+from brokerha.stores.files.environment import BRANCH, HEADER_BYTES, LEAF, NO_PAGE, NODE, PAGE, Damaged, heads
 
 _TABLE: Final = Struct("=I H H Q Q Q Q Q")
 _FREE_AT: Final = 40

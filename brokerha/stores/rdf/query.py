@@ -36,8 +36,7 @@ from pyoxigraph import (
 from brokerha.ingress.limits import refuse_deep_quads
 from brokerha.model.errors import InvalidRequest, NotAcceptable, TimedOut, TooLarge
 from brokerha.stores.rdf.errors import CANNOT_READ, engine_errors, is_of_files, store_error
-from brokerha.stores.rdf.formats import BOOLEANS, QUADS, SOLUTIONS, TRIPLES, ResultFormat, choose
-from brokerha.stores.rdf.in_xml import check_results, writable_triples
+from brokerha.stores.rdf.formats import BOOLEANS, QUADS, SOLUTIONS, TRIPLES, ResultFormat, check_results, choose, writable_triples
 from brokerha.stores.rdf.stream import PIECE_BYTES, stream
 from brokerha.stores.rdf.terms import SYSTEM_GRAPH, Graph
 from brokerha.stores.sparql.request import QueryFacts, read_query, syntax_error

@@ -29,8 +29,8 @@ from brokerha.stores.rdf.change import AS_BLANK, AS_BLANK_FUNCTIONS, as_iri
 from brokerha.stores.rdf.formats import BOOLEANS, QUADS, SOLUTIONS, TRIPLES, choose
 from brokerha.stores.rdf.query import RESULT_LIMIT_BYTES, Answer, Pattern
 from brokerha.stores.rdf.terms import REPORTED, Function, Term, bound, report_function, reporting_clause
+from brokerha.stores.sparql.protocol import check_query
 from brokerha.stores.sparql.request import QueryFacts, read_query
-from brokerha.stores.sparql.text import check_query
 from brokerha.stores.sparql.tokens import VARIABLE, Tokens, in_full, tokenize
 from brokerha.stores.sparql.unknown import failing
 

@@ -77,7 +77,7 @@ def evaluate(
     These reads of one repository at one moment, on top of private operations, run in one engine transaction that aborts.
 
         DELETE { } INSERT { } WHERE { BIND(<begun>() AS ?brokerha_begun) } ;     the snapshot exists: others can write again
-        the operations of an open transaction ;                                  sparql/scratch.py
+        the operations of an open transaction ;                                  sparql/functions.py
         the reads ; ...                                                          question.py
         CREATE SILENT GRAPH <x> ; CREATE GRAPH <x>                               fails: all of the above is undone
 

@@ -39,9 +39,8 @@ from brokerha.model.operations import Operation, unpack_operations
 from brokerha.model.reserved import about, settings, table_snapshots
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.execution.last_changes import Before, judge_expectations
-from brokerha.stores.reads.kinds import MSGPACK, RDF_KINDS, text_argument
+from brokerha.stores.reads.kinds import MSGPACK, RDF_KINDS, RESULT_LIMIT_BYTES, Wanted, text_argument
 from brokerha.stores.reads.pending import Pending
-from brokerha.stores.reads.together import RESULT_LIMIT_BYTES, Wanted
 from brokerha.stores.tables.key_range import KeyRange, in_pieces, row_key_of, rows_between, wanted_row_key
 
 RANGE_ROWS: Final = 10_000

@@ -17,10 +17,19 @@ from brokerha.model.errors import InvalidRequest, UnknownRepository
 from brokerha.stores.rdf.query import Answer, Pattern
 from brokerha.stores.rdf.question import Question, contexts_question, query_question, size_question, statements_question
 from brokerha.stores.rdf.repository import RdfRepository
-from brokerha.stores.reads.kinds import JSON, RDF_KINDS, View, as_json, text_argument, texts_argument
+from brokerha.stores.reads.kinds import (
+    JSON,
+    RDF_KINDS,
+    REPOSITORIES_LIMIT,
+    View,
+    Wanted,
+    as_json,
+    read_number,
+    text_argument,
+    texts_argument,
+)
 from brokerha.stores.reads.pending import Pending
 from brokerha.stores.reads.tables import TablesReading
-from brokerha.stores.reads.together import REPOSITORIES_LIMIT, Wanted, read_number
 from brokerha.stores.sparql.scratch import ScratchText
 
 

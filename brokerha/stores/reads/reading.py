@@ -12,7 +12,7 @@
 | snapshots    |            |                                                       | application/json, list of {name, tables, lsn} |
 | staged       |            |                                                       | application/json, list of {txid, parts, bytes, items, user, last_us}: large transactions |
 | queue *      | queue      | after (a message id), limit                          | application/x-msgpack, (message id, content type, body) |
-| queue        | queue      | holder (a master), limit, expired (masters): what it has claimed, and may claim | application/x-msgpack, queues.py |
+| queue        | queue      | holder (a master), limit, expired (masters): what it has claimed, and may claim | application/x-msgpack, tables.py |
 | message *    | queue      | id, number (0): a piece of its body (model/reserved/pieces.py) | application/x-msgpack, (content type, bytes of the body, pieces of it, this piece) |
 | queues *     |            |                                                       | application/json, name: depth, published, accepted |
 | together *   |            | reads: packed (kind, name, arguments) of each; seen (observing.py) | application/x-msgpack, (content type, body) of each |
@@ -41,11 +41,20 @@ from typing import Any
 from brokerha.model.errors import StoreError, UnknownRepository
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.files.environment import Environment, store_errors
-from brokerha.stores.reads.kinds import JSON, MSGPACK, RDF_KINDS, View, as_json, check_arguments, text_argument, texts_argument
+from brokerha.stores.reads.kinds import (
+    JSON,
+    MSGPACK,
+    RDF_KINDS,
+    View,
+    Wanted,
+    as_json,
+    check_arguments,
+    text_argument,
+    texts_argument,
+)
 from brokerha.stores.reads.on_files import read_pending
 from brokerha.stores.reads.pending import UNTOUCHED, Pending
 from brokerha.stores.reads.tables import TablesReading
-from brokerha.stores.reads.together import Wanted
 from brokerha.stores.tables.key_range import KeyRange, in_pieces
 
 _CLOSE_LIMIT_S = 10.0

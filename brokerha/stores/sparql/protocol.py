@@ -1,4 +1,5 @@
-"""Parameters of protocols, written into the text of a query or update: base, bindings, slices, the dataset of an update.
+"""Admission of SPARQL, and parameters of protocols that are written into its text: base, bindings, slices, the dataset of an
+update.
 
     bindings        {"o": "7"}       SELECT ?s { VALUES (?o) { (7) } ?s ?p ?o }
     slice           limit 2          SELECT ?s WHERE { { SELECT ?s { ?s ?p ?o } } } LIMIT 2
@@ -6,6 +7,14 @@
 
 A binding holds in the outermost group of the WHERE clause, and joins with its content; a subquery does not see it. Templates of
 an update see it too. An invalid text stays as it is: its evaluation reports the fault with line and column of the caller's text.
+
+Admission checks a request before it is accepted into the log. The execution can still reject an admitted update (CREATE of a
+graph that exists). But an admitted update is well formed and understood in each part, and touches only the repository's own data.
+The execution parses it again, so that nothing depends on the version that admitted it.
+
+    check_update("INSERT DATA { <urn:a> <urn:p> 1 }")        passes
+    check_update("INSERT DATA { <urn:a> <urn:p> ?x }")       InvalidRequest: MALFORMED QUERY: line 1, column 38: ...
+    check_query("SELECT * { SERVICE <http://x/> {} }")       InvalidRequest: ... SERVICE is refused ...
 """
 
 from __future__ import annotations
@@ -15,13 +24,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urljoin
 
-from pyoxigraph import QuerySolutions, Store
+from pyoxigraph import DefaultGraph, QuerySolutions, Store
 
 from brokerha.model.errors import InvalidRequest
+from brokerha.stores.rdf.change import check_not_reserved
 from brokerha.stores.rdf.query import graph_of
 from brokerha.stores.sparql.refusals import refuse
-from brokerha.stores.sparql.request import Part, Request, read_query, read_update
-from brokerha.stores.sparql.text import check_query
+from brokerha.stores.sparql.request import Part, Request, read_query, read_update, syntax_error
+from brokerha.stores.sparql.template import read_iri, read_plain_data, read_templates
 from brokerha.stores.sparql.tokens import BLANK, IRI, VARIABLE, Tokens, tokenize
 from brokerha.stores.sparql.unknown import failing
 
@@ -257,3 +267,28 @@ def closing(tokens: Tokens, opened: int) -> int:
         if not depth:
             return at
     raise tokens.malformed(opened, "a brace is not closed")
+
+
+def check_update(text: str) -> None:
+    """Check an update request at admission. Raises InvalidRequest (``MALFORMED QUERY: ...``), LOAD, SERVICE, reserved IRIs."""
+    if read_plain_data(text) is None:
+        request = read_update(text)
+        for part in request.parts:
+            templates = read_templates(request, part)
+            constant = [each.quad for each in (*templates.delete, *templates.insert) if not any(each.variables())]
+            check_not_reserved({str(quad): quad for quad in constant})
+            for graph in (*part.graphs, part.with_graph):
+                if isinstance(graph, int):
+                    read_iri(request, part, graph)
+
+
+def check_query(text: str) -> None:
+    """Check a query at admission. Raises InvalidRequest (``MALFORMED QUERY: ...``), SERVICE, reserved IRIs."""
+    read_query(text)
+    try:
+        # The engine refuses these two arguments together, after it has parsed the text and before it evaluates.
+        Store().query(text, use_default_graph_as_union=True, default_graph=[DefaultGraph()])
+    except SyntaxError as error:
+        raise syntax_error(error, text, text) from None
+    except ValueError:
+        return

@@ -8,9 +8,9 @@ A row key is table name, NUL, key. A table name has no NUL, so tables never over
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operation_checks import TABLE, name_problem
@@ -18,9 +18,17 @@ from brokerha.model.reserved import about, branches, claims, settings, staging, 
 
 OWN_TABLES = frozenset({about.TABLE, branches.TABLE, claims.TABLE, settings.TABLE, staging.TABLE, table_snapshots.TABLE})
 """brokerha's own tables; other kinds of reads show their content."""
+_READ_ELSEWHERE = {
+    about.TABLE: "namespaces and settings are read at their repository",
+    branches.TABLE: "what is prepared is read as the list of transactions",
+    table_snapshots.TABLE: "a snapshot is read by its name",
+    settings.TABLE: "settings are read by brokerha settings, and GET /cluster/settings",
+    claims.TABLE: "it says which messages each master gives to its consumers",
+}
 PIECE_LIMIT_BYTES = 1024 * 1024
 RANGE_LIMIT_DEFAULT = 1000
 RANGE_LIMIT = 1_000_000
+Item = TypeVar("Item")
 
 
 def row_key_of(table: str, key: bytes) -> bytes:
@@ -73,6 +81,20 @@ class KeyRange:
         return moved
 
 
+def in_batches(items: Iterable[Item], size_of: Callable[[Item], int], most: int, most_bytes: int) -> Iterator[list[Item]]:
+    """Yield items in lists, each of which ends with the item that reaches one of the limits."""
+    batch: list[Item] = []
+    size_bytes = 0
+    for item in items:
+        batch.append(item)
+        size_bytes += size_of(item)
+        if len(batch) >= most or size_bytes >= most_bytes:
+            yield batch
+            batch, size_bytes = [], 0
+    if batch:
+        yield batch
+
+
 def in_pieces(data: bytes) -> Iterator[bytes]:
     """Cut bytes into pieces of at most 1 MiB; one empty piece for no bytes."""
     yield data[:PIECE_LIMIT_BYTES]
@@ -90,16 +112,8 @@ def _checked_table(table: str) -> str:
     """Return the name of a table that a read can name. Raises InvalidRequest."""
     if problem := name_problem(TABLE, table):
         raise InvalidRequest(problem)
-    if table == about.TABLE:
-        raise InvalidRequest(f"table {table} is brokerha's own: namespaces and settings are read at their repository")
-    if table == branches.TABLE:
-        raise InvalidRequest(f"table {table} is brokerha's own: what is prepared is read as the list of transactions")
-    if table == table_snapshots.TABLE:
-        raise InvalidRequest(f"table {table} is brokerha's own: a snapshot is read by its name")
-    if table == settings.TABLE:
-        raise InvalidRequest(f"table {table} is brokerha's own: settings are read by brokerha settings, and GET /cluster/settings")
-    if table == claims.TABLE:
-        raise InvalidRequest(f"table {table} is brokerha's own: it says which messages each master gives to its consumers")
+    if table in _READ_ELSEWHERE:
+        raise InvalidRequest(f"table {table} is brokerha's own: {_READ_ELSEWHERE[table]}")
     return table
 
 

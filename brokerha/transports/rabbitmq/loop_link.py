@@ -41,7 +41,7 @@ from brokerha.transports.rabbitmq.addresses import Address
 from brokerha.transports.rabbitmq.identity import Identity
 from brokerha.transports.rabbitmq.kept_connection import KeptConnection, Waker
 from brokerha.transports.rabbitmq.reader import ReaderSession
-from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled, Sightings
+from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Sightings
 from brokerha.transports.rabbitmq.writer import WriterSession
 from brokerha.transports.topology import MASTER_ROLE, connection_name, topology_of
 
@@ -70,7 +70,8 @@ class LoopLink:
         self._generations = itertools.count(1)
         self.has_other_nodes = len(addresses) > 1
         self._is_closed = self._has_read = self._has_written = False
-        self._settled = Settled()
+        self._settled: list[ClientTag] = []
+        """Tags of settled messages of apps, for the reading half."""
         self._doors = Doors(is_serving=role == MASTER_ROLE)
         self._followed = Followed(config.followed_tx_queues)
         self._looks: set[NodeId] = set()
@@ -135,7 +136,7 @@ class LoopLink:
 
     def settle(self, tags: Iterable[ClientTag]) -> None:
         """Acknowledge them with the next `take`."""
-        self._settled.add(tags)
+        self._settled.extend(tags)
         self._has_wishes = True
 
     def _serve(self, until_s: float, now_s: float) -> None:

@@ -11,7 +11,7 @@
 Invariants: this thread acknowledges, and only on the delivering channel. A full lane withholds acknowledgements, and the prefetch
 limit stops the broker; the other lanes go on. A cancelled consumer (its queue was deleted) ends the session, and the next one
 declares everything. A deleted exchange cancels no consumer. So a silent sync inbox, and time, are reasons to declare again, which
-costs nothing in the normal case, and to ask the broker whether it still serves that channel (pulse.py).
+costs nothing in the normal case, and to ask the broker whether it still serves that channel (quiet_channel.py).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from brokerha.transports.lanes import (
     SYNC_LANE,
     TX_LANE,
     Arrival,
+    ClientTag,
     Counters,
     Inbox,
     Unsettled,
     absence_of,
     arrival_of,
 )
-from brokerha.transports.rabbitmq.pulse import Pulse
-from brokerha.transports.rabbitmq.quiet_channel import OpenChannel, QuietChannel
-from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled, Sightings
+from brokerha.transports.rabbitmq.quiet_channel import OpenChannel, Pulse, QuietChannel
+from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Sightings
 from brokerha.transports.topology import QueueRow, Topology, consumer_arguments, consumer_tag, sync_queue, tx_queue_row
 
 LOOKS_S = (0.3, 0.8, 2.0, 4.0, 8.0, 15.0)
@@ -246,7 +246,7 @@ class ClientReader:
 
     ``arrived`` collects the arrivals of its session; see the head of the module.
 
-        brokerha.<master>.{writes,reads}, brokerha.{writes,reads}.any ──> inbox, lane client ──> loop ── Settled ──> here
+        brokerha.<master>.{writes,reads}, brokerha.{writes,reads}.any ──> inbox, lane client ──> loop ── settled ──> here
 
     A message stays with the broker until the loop has settled it. When the door is closed, all unsettled messages go back with the
     channel, to their places, for the process that takes over; a later acknowledgement has no effect.
@@ -264,7 +264,7 @@ class ClientReader:
         node: NodeId,
         topology: Topology,
         doors: Doors,
-        settled: Settled,
+        settled: list[ClientTag],
         inbox: Inbox,
         arrived: list[Arrival],
         next_generation: Callable[[], int],
@@ -297,7 +297,10 @@ class ClientReader:
     def turn(self) -> None:
         """Acknowledge settled messages, and follow the doors."""
         if self._settled:
-            for tag, multiple in self._unsettled.settle(self._settled.take(self._generation)):
+            # Tags of an older generation have no meaning on this channel.
+            tags = [tag.delivery_tag for tag in self._settled if tag.generation == self._generation]
+            self._settled.clear()
+            for tag, multiple in self._unsettled.settle(tags):
                 self._channel.basic_ack(tag, multiple=multiple)
         if self._closings != self._doors.closings:
             self._give_back()
@@ -412,7 +415,7 @@ class ReaderSession:
         node: NodeId,
         topology: Topology,
         inbox: Inbox,
-        settled: Settled,
+        settled: list[ClientTag],
         doors: Doors,
         followed: Followed,
         config: TransportConfig,

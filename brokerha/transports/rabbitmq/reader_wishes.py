@@ -1,18 +1,13 @@
-"""Requests of the loop to the reading thread: one writes them, the other reads them, at any time.
+"""Requests of the loop to the reading half of its link, which acts on them in its next turn.
 
-    loop ── settled, doors, followed ──> reading thread, which owns the channels and acts on its next turn
+    loop ── doors, followed, sightings ──> reading half, which owns the channels
 
 Each outlives connections: a new connection finds the present wishes.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
-from threading import Lock
-
 from brokerha.model.ids import NodeId
-from brokerha.transports.lanes import ClientTag
 
 
 class Sightings:
@@ -51,30 +46,6 @@ class Sightings:
         return node in self._seen
 
 
-class Settled:
-    """Tags of settled messages on their way from the loop to the reading thread."""
-
-    def __init__(self) -> None:
-        self._tags: deque[ClientTag] = deque()
-
-    def add(self, tags: Iterable[ClientTag]) -> None:
-        """Add tags; any thread can call it, and must wake the reader afterwards."""
-        self._tags.extend(tags)
-
-    def __len__(self) -> int:
-        """Return the number of waiting tags."""
-        return len(self._tags)
-
-    def take(self, generation: int) -> list[int]:
-        """Return the delivery tags of this generation; drop older ones."""
-        taken = []
-        while self._tags:
-            tag = self._tags.popleft()
-            if tag.generation == generation:
-                taken.append(tag.delivery_tag)
-        return taken
-
-
 class Doors:
     """The wanted messages of apps."""
 
@@ -98,33 +69,28 @@ class Followed:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._lock = Lock()
         self._wanted: dict[str, int] = {}
         self.version = 0
         """Grows with every wish."""
 
     def follow(self, queue: str) -> bool:
         """Want a queue from now on; return False when there are too many."""
-        with self._lock:
-            if queue not in self._wanted and len(self._wanted) >= self._most:
-                return False
-            self.version += 1
-            self._wanted[queue] = self.version
-            return True
+        if queue not in self._wanted and len(self._wanted) >= self._most:
+            return False
+        self.version += 1
+        self._wanted[queue] = self.version
+        return True
 
     def leave(self, queue: str) -> None:
         """Stop wanting a queue."""
-        with self._lock:
-            if self._wanted.pop(queue, None) is not None:
-                self.version += 1
+        if self._wanted.pop(queue, None) is not None:
+            self.version += 1
 
     def read(self) -> tuple[int, dict[str, int]]:
         """Return the version, and the number of the wish for each queue."""
-        with self._lock:
-            return self.version, dict(self._wanted)
+        return self.version, dict(self._wanted)
 
     def gone(self, queue: str, number: int) -> None:
         """Forget this wish for a missing queue, but not a later one."""
-        with self._lock:
-            if self._wanted.get(queue) == number:
-                del self._wanted[queue]
+        if self._wanted.get(queue) == number:
+            del self._wanted[queue]

@@ -15,7 +15,7 @@ from typing import Any, Final
 from brokerha.model.ids import NodeId
 from brokerha.transports.lanes import FIRM_LANE, ClientTag, Publication
 from brokerha.transports.rabbitmq.properties import UNREADABLE, table
-from brokerha.transports.senders import FOREIGN_USER, NO_USER
+from brokerha.transports.rights import FOREIGN_USER, NO_USER
 from brokerha.transports.topology import REASON_HEADER, REJECTED_EXCHANGE
 
 UNDECODABLE: Final = "undecodable"

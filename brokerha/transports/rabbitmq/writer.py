@@ -13,7 +13,7 @@
 
 ¹ Except answers by direct reply-to: their delivery is not reported.
 
-The broker is asked each second whether it serves the plain channel (pulse.py).
+The broker is asked each second whether it serves the plain channel (quiet_channel.py).
 
 Invariants: at most a window of confirmed publications is under way. Nothing is written while the broker is blocked or the socket is
 full, so a slow broker stops plain publications by reading less. Messages of nodes that waited too long for a connection are
@@ -52,8 +52,7 @@ from brokerha.transports.lanes import (
 from brokerha.transports.link import LinkState
 from brokerha.transports.rabbitmq.connecting import RepeatedMessage
 from brokerha.transports.rabbitmq.properties import Message
-from brokerha.transports.rabbitmq.pulse import Pulse
-from brokerha.transports.rabbitmq.quiet_channel import OpenChannel, QuietChannel
+from brokerha.transports.rabbitmq.quiet_channel import OpenChannel, Pulse, QuietChannel
 from brokerha.transports.topology import REJECTED_EXCHANGE, REPLY_ADDRESS, Topology, tx_queue_row
 
 log = structlog.get_logger(__name__)

@@ -27,9 +27,8 @@ from brokerha.stores.rdf.drafts import Draft, Drafts
 from brokerha.stores.reads import observing
 from brokerha.transactions.book import Book
 from brokerha.transactions.coordinator import Coordinator
-from brokerha.transactions.read_set import ReadSet
 from brokerha.transactions.states import Phase
-from brokerha.transactions.transaction import Transaction
+from brokerha.transactions.transaction import ReadSet, Transaction
 from tests.simulation.mistakes.patches import Patch
 
 # The replacements below take ``self`` of classes whose insides they must touch.

@@ -29,7 +29,7 @@ from brokerha.replication.site.judging import Verdict, verdict
 from brokerha.replication.site.site import Site
 from brokerha.replication.worker.core import WorkerCore
 from brokerha.stores.copies.directory import CopyDirectory
-from brokerha.stores.copies.load import Load
+from brokerha.stores.copies.snapshots import Load
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.stores.execution import batch as batch_module
 from brokerha.stores.execution import worker_store as worker_store_module

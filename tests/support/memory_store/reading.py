@@ -19,16 +19,19 @@ from brokerha.stores.execution.staged import BEGINNING as STAGED
 from brokerha.stores.execution.staged import Parts
 from brokerha.stores.reads.kinds import (
     WALKS,
+    Wanted,
     about_answer,
     about_beginning,
     check_arguments,
+    read_number,
     settings_answer,
     text_argument,
+    together_answer,
+    wanted_reads,
 )
 from brokerha.stores.reads.observing import is_observing, observed
 from brokerha.stores.reads.pending import Pending
-from brokerha.stores.reads.queues import QueueRange, piece_of
-from brokerha.stores.reads.together import Wanted, read_number, together_answer, wanted_reads
+from brokerha.stores.reads.tables import QueueRange, piece_of
 from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, in_pieces, row_key_of, wanted_row_key
 from brokerha.stores.tables.queue_change import Message
 from brokerha.stores.tables.queues import not_there

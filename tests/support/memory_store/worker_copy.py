@@ -16,7 +16,7 @@ from typing import Self
 from brokerha.model.errors import StoreDamaged, StoreError, StoreFull
 from brokerha.model.operations import Change, Delete, Put, QuadsChanged
 from brokerha.ports.copies import Kept, Snapshot
-from brokerha.stores.copies.snapshot_chunks import Chunks, sums_of
+from brokerha.stores.copies.snapshots import Chunks, sums_of
 from brokerha.stores.tables.key_range import row_key_of
 from tests.support.memory_store.image import MemoryImage
 from tests.support.memory_store.store import MemoryStore

@@ -14,7 +14,7 @@ from brokerha.ingress.rdf_bodies import FORMATS, is_plain, nquads_of
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import typed_operations
 from brokerha.nodes.front.checking import check_texts
-from brokerha.stores.sparql.text import check_update
+from brokerha.stores.sparql.protocol import check_update
 from tests.support.hostile_bodies import WHOLE, bodies, poison
 
 BODIES = 150

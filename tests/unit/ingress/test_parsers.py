@@ -13,7 +13,7 @@ from brokerha.ingress.limits import ParserLimits
 from brokerha.ingress.parsers import Parsers
 from brokerha.ingress.rdf_bodies import nquads_of
 from brokerha.model.errors import InvalidRequest, NotReady, TooLarge
-from brokerha.stores.sparql.text import check_update
+from brokerha.stores.sparql.protocol import check_update
 from tests.unit.ingress import hostile_work
 
 

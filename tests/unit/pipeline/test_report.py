@@ -25,13 +25,13 @@ from brokerha.pipeline.report import (
     ReportOptions,
     Series,
     StoreFacts,
+    observed,
     reason_kind,
     running,
     series_of,
     span,
     time_of,
 )
-from brokerha.pipeline.report_nodes import observed
 from brokerha.pipeline.report_page import bars, check_place, page, steps, write
 from tests.unit.pipeline.made_archives import archive_of
 from tests.unit.pipeline.random_log import random_entries

@@ -31,8 +31,8 @@ from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.model.wire.process_messages import TxAnswer, TxEvents, TxJoin
 from brokerha.replication.site.config import FeedConfig
 from brokerha.sync.config import SyncConfig
+from brokerha.transactions.book import ABORTED, COMMITTED
 from brokerha.transactions.config import ParticipantConfig, TxConfig
-from brokerha.transactions.outcomes import ABORTED, COMMITTED
 from brokerha.transactions.participant import Participant
 from tests.support.logs import memory_log, reopened
 from tests.unit.transactions.queue_site import Queues, SmallWorker, contents

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.transactions.outcomes import ABORTED, COMMITTED
+from brokerha.transactions.book import ABORTED, COMMITTED
 from tests.unit.transactions.bench import TxBench, word_of
 from tests.unit.transactions.queue_site import publish
 

@@ -9,8 +9,8 @@ from brokerha.model.errors import CONFLICT, InvalidRequest, TooLarge
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Checked, Operation, unpack_operations
 from brokerha.model.outside.isolation import ISOLATIONS, SERIALIZABLE, SNAPSHOT
-from brokerha.transactions import read_set
-from brokerha.transactions.read_set import ReadSet
+from brokerha.transactions import transaction
+from brokerha.transactions.transaction import ReadSet
 from tests.unit.transactions.bench import TxBench
 
 KEY: Operation = ("expect-key", "t", b"a", "")
@@ -65,7 +65,7 @@ def test_findings_are_expectations_and_have_a_limit(monkeypatch: pytest.MonkeyPa
     reads = ReadSet(SERIALIZABLE)
     with pytest.raises(InvalidRequest, match="demands nothing of the kind 'put'"):
         reads.add([("put", "t", b"a", b"")])
-    monkeypatch.setattr(read_set, "READS_LIMIT", 1)
+    monkeypatch.setattr(transaction, "READS_LIMIT", 1)
     reads.add([KEY, KEY])
     with pytest.raises(TooLarge):
         reads.add([OTHER])

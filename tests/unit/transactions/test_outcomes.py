@@ -8,9 +8,9 @@ import pytest
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.operations import pack_operations
 from brokerha.model.records import MasterState
+from brokerha.transactions.book import ABORTED, COMMITTED, Finished, Presumption
 from brokerha.transactions.config import TxConfig
 from brokerha.transactions.locks import Locks, accepted_in_body
-from brokerha.transactions.outcomes import ABORTED, COMMITTED, Finished, Presumption
 from brokerha.transactions.transaction import body_of, digest_of, packed_each
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from amqp.exceptions import RecoverableConnectionError
 
-from brokerha.transports.rabbitmq.pulse import EVERY_S, Pulse
+from brokerha.transports.rabbitmq.quiet_channel import EVERY_S, Pulse
 
 
 class Asked:

@@ -13,7 +13,7 @@ from brokerha.ports.transport import ClientReply, Problem
 from brokerha.transports import kombu_transport
 from brokerha.transports.kombu_transport import KombuTransport
 from brokerha.transports.lanes import SYNC_LANE, Arrival, ClientTag, Publication
-from brokerha.transports.senders import (
+from brokerha.transports.rights import (
     FOREIGN_USER,
     NO_USER,
     TOLD_AGAIN_S,

@@ -27,7 +27,7 @@ from brokerha.transports.lanes import (
 from brokerha.transports.link import LinkState
 from brokerha.transports.rabbitmq import reader as reader_module
 from brokerha.transports.rabbitmq.reader import LOOKS_S, ReaderSession
-from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled, Sightings
+from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Sightings
 from brokerha.transports.rabbitmq.writer import WriterSession
 from brokerha.transports.topology import topology_of
 
@@ -305,7 +305,7 @@ class Reading:
         monkeypatch.setattr("brokerha.transports.rabbitmq.reader.time.monotonic", lambda: 0.0)
         config = TransportConfig(**limits)
         self.inbox = Inbox({SYNC_LANE: config.inbox_sync, DATA_LANE: config.inbox_data})
-        self.settled = Settled()
+        self.settled: list[ClientTag] = []
         self.counters = Counters()
         connection: Any = FakeConnection()
         topology = topology_of("m1", "master")
@@ -364,7 +364,7 @@ class TestReading:
         reading.session.turn(0.0)
         reading.deliver(reading.clients, "brokerha.m1.writes", 3)
         # Closed and opened again before the thread looks: what came before goes back all the same, unless it was settled
-        reading.settled.add([ClientTag(3, 2)])
+        reading.settled.extend([ClientTag(3, 2)])
         reading.doors.serve(False)
         reading.doors.serve(True)
         reading.session.turn(0.0)
@@ -374,11 +374,11 @@ class TestReading:
         channel = reading.connection.channels[-1]
         assert set(channel.consumers) == set(reading.clients.consumers)
         reading.deliver(channel, "brokerha.m1.writes", 1)
-        reading.settled.add([ClientTag(3, 1)])
+        reading.settled.extend([ClientTag(3, 1)])
         reading.session.turn(0.0)
         assert channel.asked("basic_ack") == []
         (arrival,) = reading.inbox.take(10)
-        reading.settled.add([arrival.tag])
+        reading.settled.extend([arrival.tag])
         reading.session.turn(0.0)
         assert channel.asked("basic_ack") == [(1,)]
 
@@ -443,10 +443,10 @@ class TestReading:
         for tag in (1, 2):
             reading.deliver(reading.clients, "brokerha.writes.any", tag)
         reading.session.turn(0.0)
-        reading.settled.add([ClientTag(2, 1), ClientTag(2, 2)])
+        reading.settled.extend([ClientTag(2, 1), ClientTag(2, 2)])
         reading.session.turn(0.0)
         assert reading.clients.asked("basic_ack") == []
-        reading.settled.add([ClientTag(3, 1)])
+        reading.settled.extend([ClientTag(3, 1)])
         assert not reading.session.is_idle()
         reading.session.turn(0.0)
         assert reading.clients.asked("basic_ack") == [(1,)]

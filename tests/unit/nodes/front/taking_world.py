@@ -20,7 +20,7 @@ from brokerha.model.requests import APPLIED_LEVEL, REJECTED_STATUS, Reply, TxRep
 from brokerha.model.reserved.claims import TABLE, claims_in
 from brokerha.nodes.front.taking import Consumers, Host, Taking
 from brokerha.ports.front import ReadOutcome
-from brokerha.stores.reads.queues import QueueRange
+from brokerha.stores.reads.tables import QueueRange
 from brokerha.stores.tables.queue_change import Message
 from brokerha.transactions.locks import Locks
 

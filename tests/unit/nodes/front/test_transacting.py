@@ -16,7 +16,7 @@ from brokerha.nodes.front.taking import SURELY_MS, Host
 from brokerha.nodes.front.transacting import GRACE_MS, Transacting
 from brokerha.nodes.loop import NodeLoop
 from brokerha.ports.front import ReadOutcome
-from brokerha.stores.reads.queues import QueueRange
+from brokerha.stores.reads.tables import QueueRange
 from brokerha.stores.tables.queue_change import Message
 from brokerha.transactions.locks import Locks
 

@@ -18,7 +18,7 @@ from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.stores.execution.worker_store import StoreOptions
 from brokerha.stores.files.durable import replace_file
 from brokerha.stores.rdf.repository import RdfRepository
-from brokerha.stores.reads.together import packed_reads
+from brokerha.stores.reads.kinds import packed_reads
 from tests.contracts.copy_contract import carry, content, filled
 from tests.contracts.store_contract import lines, quads, read, rows, run
 from tests.unit.stores.store_place import files_limited_to

@@ -14,7 +14,7 @@ import lmdb
 import pytest
 
 from brokerha.model.errors import StoreDamaged, StoreError
-from brokerha.stores.files.data_file import check_data_file
+from brokerha.stores.files.environment import check_data_file
 
 PAGE_BYTES = 4096
 FREE_ROOT_AT = 80

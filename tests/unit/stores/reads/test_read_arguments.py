@@ -15,8 +15,7 @@ from brokerha.model.operations import pack_operations
 from brokerha.nodes.front.checking import check_read
 from brokerha.ports.store import Store
 from brokerha.stores.execution.worker_store import WorkerStore
-from brokerha.stores.reads.kinds import ARGUMENTS
-from brokerha.stores.reads.together import packed_reads
+from brokerha.stores.reads.kinds import ARGUMENTS, packed_reads
 from tests.support.memory_store.store import MemoryStore
 from tests.support.wrong_values import NAN, WRONG, without_each
 

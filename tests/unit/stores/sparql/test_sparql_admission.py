@@ -12,9 +12,9 @@ from pyoxigraph import RdfFormat, Store, parse
 from brokerha.ingress.limits import DEPTH_LIMIT
 from brokerha.model.errors import InvalidRequest
 from brokerha.stores.rdf.change import canonical, check_nquads
+from brokerha.stores.sparql.protocol import check_query, check_update
 from brokerha.stores.sparql.request import CLAUSE_LIMIT_TOKENS, read_update
 from brokerha.stores.sparql.template import read_plain_data, read_templates
-from brokerha.stores.sparql.text import check_query, check_update
 
 MALFORMED_UPDATES = [
     ("FOO", "line 1, column 1"),

@@ -8,13 +8,13 @@ from pyoxigraph import QueryBoolean, QuerySolutions, QueryTriples, Store
 from brokerha.model.errors import InvalidRequest
 from brokerha.stores.sparql.protocol import (
     check_binding,
+    check_update,
     sliced,
     update_with,
     with_base,
     with_bindings,
     with_template_graphs,
 )
-from brokerha.stores.sparql.text import check_update
 
 DATA = """
 INSERT DATA {
