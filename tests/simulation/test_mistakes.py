@@ -325,7 +325,8 @@ def _drawn(mistake: str, seed: int) -> Options:
     if mistake in CHOOSING_MISTAKES:
         return draw_chosen(CHOSEN_FROM + seed) if "is read" in mistake else _choosing(seed)
     if mistake in MODE_MISTAKES:
-        drawn = draw_mode(MODES_FROM[mode_of(mistake)] + seed)
+        # What has not come together soon after the healing would be waited for with all that the simulator does in two minutes.
+        drawn = replace(draw_mode(MODES_FROM[mode_of(mistake)] + seed), liveness_us=6 * SECOND_US)
         # A master that runs knows it; one that begins anew reads it.
         return _with("crash master")(drawn) if mistake == "executed again after many splits" else drawn
     if mistake in STORE_MISTAKES:
