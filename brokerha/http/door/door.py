@@ -58,7 +58,7 @@ class HttpLimits:
     grace_ms: int = 5_000
     """Extra time that the door waits for the node, which answers by itself when it is healthy."""
     own_writes_s: float = 10.0
-    """Time after a write during which RDF reads without an LSN wait for a worker that has applied it."""
+    """Time after a write during which reads without an LSN wait for a worker that has applied it."""
     batch_limit: int = 10_000
     """Transactions in one batch, else 413."""
 

@@ -32,7 +32,6 @@ from brokerha.ports.front import ReadOutcome
 _APPLIED: Final = (APPLIED_LEVEL, 1)
 TRANSACTION: Final = b"brokerha-transaction"
 """Header of a read inside an open transaction, with its id."""
-_OF_REPOSITORIES: Final = frozenset({"query", "statements", "size", "contexts", "about", "repositories"})
 
 
 def begin_write(call: Call, *, takes_conditions: bool = False) -> TxId:
@@ -117,8 +116,8 @@ async def read(
     if inside:
         arguments = {**arguments, "tx": inside}
     least = call.min_lsn() if min_lsn is None else min_lsn
-    if min_lsn is None and kind in _OF_REPOSITORIES and not call.header(b"brokerha-min-lsn"):
-        # Clients of RDF protocols do not know LSNs and expect to read their own writes.
+    if min_lsn is None and not call.header(b"brokerha-min-lsn"):
+        # Clients of HTTP do not know LSNs and expect to read their own writes.
         least = call.door.written_lsn()
     timeout_ms = timeout_ms or call.timeout_ms()
     if call.door.local_reads is not None and not inside:

@@ -1,4 +1,4 @@
-"""RDF reads of clients that know nothing of LSNs show what was written through the same door."""
+"""Reads of clients that know nothing of LSNs show what was written through the same door."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def test_after_a_while_it_does_not_count_any_more() -> None:
     assert least(node) == [0]
 
 
-def test_keys_are_read_as_they_always_were(node: Node) -> None:
+def test_keys_and_queues_are_read_so_too(node: Node) -> None:
     node.ask("PUT", "/kv/t/k", b"1")
     node.get("/kv/t/k")
-    assert least(node) == [0]
+    node.get("/kv/t")
+    node.ask("POST", "/queues/q", b"message")
+    node.get("/queues/q")
+    assert least(node) == [1, 1, 2]
