@@ -66,6 +66,7 @@ COMMANDS: dict[str, str] = {
     "user": "brokerha.cli.cluster.user:app",
     "repository": "brokerha.cli.data.stores:repository_app",
     "table": "brokerha.cli.data.stores:table_app",
+    "queue": "brokerha.cli.data.stores:queue_app",
     "snapshot": "brokerha.cli.data.stores:snapshot_app",
     "control": "brokerha.cli.data.stores:control_app",
     "tx": "brokerha.cli.data.tx:app",

@@ -1,4 +1,4 @@
-"""``brokerha repository | table | snapshot | control``: the stores of a cluster, and the checks of their data."""
+"""``brokerha repository | table | queue | snapshot | control``: the stores of a cluster, and the checks of their data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from brokerha.cli.common.inputs import read_text
 from brokerha.cli.common.terminal import YesOption, confirm
 from brokerha.cli.data.read_write import PrefixOption, RangeOption, SnapshotOption, TableArgument, exported, placed
 from brokerha.model.control import ASK, KEY, SELECT
-from brokerha.model.errors import Rejected, UnknownRepository
+from brokerha.model.errors import Rejected, TooLarge, UnknownRepository
 from brokerha.model.ids import is_repository_id
 
 # ---- ``brokerha repository``: RDF repositories, which are created and removed through the log, at all sites at once.
@@ -124,6 +124,52 @@ def _line(key: bytes, value: bytes) -> bytes:
     from brokerha.http.data.keys import row_as_json
 
     return json.dumps(row_as_json(key, value), ensure_ascii=False).encode() + b"\n"
+
+
+# ---- ``brokerha queue``: message queues, which exist from their first message on.
+#
+# For example:
+#
+#     brokerha queue list
+#     brokerha consume orders --peek --count 10
+
+QUEUE_COLUMNS = columns("queue", "depth", "published", "accepted")
+CLEAR_COUNT = 100
+"""Messages that `clear` takes in one transaction; fewer if they are long."""
+
+queue_app = Group("Message queues: list, clear.")
+
+
+@queue_app.command("list")
+def list_queues(cluster: Cluster, min_lsn: MinLsnOption = 0) -> Answer:
+    """List all queues with their number of messages: with -o json {"queues": [{queue, depth, published, accepted}]}."""
+    rows = [{"queue": name, **counts} for name, counts in sorted(cluster.client.queues(min_lsn=min_lsn).items())]
+    return Answer({"queues": rows}, rows, QUEUE_COLUMNS)
+
+
+@queue_app.command("clear")
+def clear_queue(
+    cluster: Cluster, queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")], yes: YesOption = False
+) -> None:
+    """Take all messages that are in a queue now, for good, at all sites. Later ones stay, and those that a consumer holds."""
+    client = cluster.client
+    depth = client.queues(min_lsn="latest").get(queue, {"depth": 0})["depth"]
+    if depth:
+        confirm(f"{output.counted(depth, 'message')} of queue {queue} are taken, for good, at all sites", yes)
+    taken, count = 0, CLEAR_COUNT
+    while taken < depth:
+        try:
+            with client.transaction() as tx:
+                found = len(tx.accept(queue, min(count, depth - taken), bodies=False))
+        except TooLarge:
+            if count == 1:
+                raise
+            count //= 2
+            continue
+        if not found:
+            break
+        taken += found
+    print(f"queue {queue}: {output.counted(taken, 'message')} taken")
 
 
 # ---- ``brokerha snapshot``: named content of tables at one LSN.

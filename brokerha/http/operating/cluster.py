@@ -20,11 +20,13 @@ from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, read
 from brokerha.http.operating.families import exposition
+from brokerha.http.users import READ
 from brokerha.ingress.parsers import shared_parsers
 from brokerha.model import VERSION
 from brokerha.model.errors import InvalidRequest, TimedOut, WentBack
 from brokerha.model.ids import Lsn
 from brokerha.model.log_lineages import problem, read_rewinds
+from brokerha.model.operation_checks import QUEUE
 from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 from brokerha.nodes.observing.probes import cpu_metrics
 
@@ -201,7 +203,8 @@ async def writable(call: Call) -> Answer:
 
 async def metrics(call: Call) -> Answer:
     """Return all numbers of the node and its door, in Prometheus' text format."""
-    numbers = dict(await call.door.in_thread(call.front.metrics))
+    found = await call.door.in_thread(call.front.metrics)
+    numbers = {name: number for name, number in found.items() if name[0] != "queue_messages" or call.may(READ, (QUEUE, name[1]))}
     for (method, status), count in call.door.answered.items():
         numbers["http_requests_total", method, str(status)] = count
     numbers["http_requests_under_way"] = call.door.requests

@@ -179,6 +179,7 @@ _BACKUPS: Final = {
 _WORKER: Final = {
     "applied_lsn": _gauge("", "what it has applied"),
     "items": _gauge("", "quads, keys and messages that its copy holds"),
+    "queue_messages": _gauge("queue", "messages in a queue; of the hundred longest queues, and those that the caller can read"),
     "waiting_reads": _gauge("", "reads that wait for a thread"),
     "stuck_reads": _gauge("", "threads with a read whose time is over", "above 0 for long"),
     "memory_bytes": _gauge("", "what its process takes, without files; 0 without a limit", "near `memory-limit-mb`"),

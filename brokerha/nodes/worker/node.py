@@ -12,6 +12,7 @@ task thread    long work from the master, such as a backup; started with the fir
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import json
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from typing import Any
 import structlog
 
 from brokerha.local_reads.answering import AnsweringThread
-from brokerha.model.errors import InvalidRequest, NotReady, ReadOnly
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, ReadOnly
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.numbers import Numbers
 from brokerha.model.operations import LoggedRow, Operation
@@ -58,6 +59,8 @@ from brokerha.replication.worker.config import WorkerConfig
 from brokerha.replication.worker.core import WorkerCore
 
 log = structlog.get_logger()
+QUEUES_MEASURED = 100
+"""Queues whose length /metrics has."""
 READS_CLOSE_S = 5.0
 """Longest time that a stopping worker waits for running reads."""
 SETTINGS_MS = 5000
@@ -480,4 +483,13 @@ class WorkerNode:
 
     def metrics(self) -> Numbers:
         """Return the numbers for /metrics."""
-        return self.view.metrics()
+        return {**self.view.metrics(), **self._queue_metrics()}
+
+    def _queue_metrics(self) -> Numbers:
+        """Return the lengths of the longest queues; none while the copy cannot be read."""
+        try:
+            queues: dict[str, dict[str, int]] = json.loads(b"".join(self.store.read("queues", "", {}).pieces))
+        except BrokerhaError:
+            return {}
+        longest = heapq.nlargest(QUEUES_MEASURED, ((counts["depth"], name) for name, counts in queues.items()))
+        return {("queue_messages", name): depth for depth, name in longest}

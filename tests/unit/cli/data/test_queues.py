@@ -6,12 +6,13 @@ import contextlib
 import io
 import json
 import sys
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pytest
 
 from brokerha.cli.data import read_write
 from brokerha.client.reads import QueueMessage
+from brokerha.model.errors import TooLarge
 
 URL = ("--url", "http://127.0.0.1:7201")
 ONE = QueueMessage("t1.1", "text/plain", b"one")
@@ -143,3 +144,51 @@ def test_an_empty_queue_is_exit_code_2(run, cluster, arguments):
 
     assert (ran.code, ran.out) == (2, "")
     assert "queue q" in ran.err
+
+
+def test_queues_are_listed_with_their_lengths(run, cluster):
+    cluster(queues={"orders": {"depth": 2, "published": 5, "accepted": 3}, "done": {"depth": 0, "published": 1, "accepted": 1}})
+
+    assert json.loads(run("queue", "list", "-o", "json", *URL).out)["queues"][0] == {
+        "queue": "done", "depth": 0, "published": 1, "accepted": 1,
+    }  # fmt: skip
+    assert run("queue", "list", "-o", "tsv", *URL).out.splitlines()[2] == "orders\t2\t5\t3"
+
+
+class Taking:
+    """Transactions on a queue of so many messages, of which one answer holds at most three."""
+
+    def __init__(self, messages: int) -> None:
+        self.messages, self.counts = messages, list[int]()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def accept(self, _queue: str, count: int, *, bodies: bool) -> list[QueueMessage]:
+        assert not bodies
+        if count > 3:
+            raise TooLarge("the answer is too large")
+        self.counts.append(count)
+        found = min(count, self.messages)
+        self.messages -= found
+        return [ONE] * found
+
+
+@pytest.mark.parametrize(("there", "taken"), [(7, 7), (5, 5), (20, 7)])
+def test_a_queue_is_cleared_of_what_is_in_it_now(run, cluster, there, taken):
+    taking = Taking(there)
+    cluster(queues={"q": {"depth": 7, "published": 7, "accepted": 0}}, transaction=lambda: taking)
+
+    ran = run("queue", "clear", "q", "--yes", *URL)
+
+    assert (ran.code, ran.out) == (0, f"queue q: {taken} messages taken\n")
+    assert taking.messages == there - taken
+
+
+def test_a_queue_without_messages_is_cleared_without_a_question(run, cluster):
+    cluster(queues={})
+
+    assert run("queue", "clear", "q", *URL).out == "queue q: 0 messages taken\n"

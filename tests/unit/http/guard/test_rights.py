@@ -75,6 +75,14 @@ def test_a_role_in_one_store_counts_there_and_nowhere_else(path: str, method: st
     assert is_let_in == expected
 
 
+def test_metrics_show_the_queues_that_the_caller_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    door = node()
+    monkeypatch.setattr(door.front, "metrics", lambda: {("queue_messages", "q1"): 1, ("queue_messages", "q3"): 2})
+    for name, shown in (("reader", {"q1"}), ("writer", {"q1", "q3"})):
+        text = door.ask("GET", "/metrics", Authorization=bearer(name)).text
+        assert {queue for queue in ("q1", "q3") if f'brokerha_queue_messages{{queue="{queue}"}}' in text} == shown
+
+
 OPERATIONS: list[tuple[Operation, set[str]]] = [
     (("update", "books", "CLEAR ALL"), {"reader", "writer", "admin"}),
     (("add", "books", "<urn:a> <urn:b> <urn:c> ."), {"reader", "writer", "admin"}),

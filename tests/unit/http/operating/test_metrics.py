@@ -53,7 +53,11 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
         while not cluster.processes["m1"].metrics().get(("backup_ready", "b1")):
             assert time.monotonic() < deadline, "the backup was not ready in time"
             time.sleep(0.05)
-        cluster.client("m1", "m2").put("t", b"k", b"v", timeout=WAIT_S)
+        client = cluster.client("m1", "m2")
+        client.put("t", b"k", b"v", timeout=WAIT_S)
+        lsn = client.publish("orders", b"1", timeout=WAIT_S).lsn
+        for worker in cluster.workers.values():
+            worker.wait_for(lsn, 1, 30_000).result(WAIT_S)
         yield {name: _told(front) for name, front in fronts.items()}
 
 
@@ -102,7 +106,7 @@ def test_a_write_is_seen_in_the_histograms(told: Told) -> None:
         full = f"{PREFIX}{name}_count"
         return sum(each.value for node in nodes for each in told[node][f"{PREFIX}{name}"].samples if each.name == full)
 
-    assert count_of("commit_duration_seconds", "m1", "m2") == 1
+    assert count_of("commit_duration_seconds", "m1", "m2") == 2
     assert count_of("fsync_duration_seconds", "m1") >= 1
     assert count_of("fsync_duration_seconds", "m2") >= 1
     # The backup has confirmed the write, so it has written it.
@@ -142,3 +146,9 @@ def test_buckets_are_told_in_the_order_of_their_bounds() -> None:
 
     assert [each.value for each in family.samples if each.name.endswith("_bucket")][-3:] == [3, 3, 4]
     assert family.samples[-1].value == 4
+
+
+def test_the_length_of_a_queue_is_told_by_workers_and_shown_to_those_who_can_read_it(told: Told) -> None:
+    (sample,) = told["w1"]["brokerha_queue_messages"].samples
+    assert (sample.labels, sample.value) == ({"queue": "orders"}, 1)
+    assert "brokerha_queue_messages" not in told["m1"]
