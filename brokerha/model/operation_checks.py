@@ -115,7 +115,10 @@ def reserved_problem(arguments: Any) -> str:
     if arguments[0] in control.PRIVATE:
         return _private(arguments[0])
     judge = _RESERVED.get(arguments[0])
-    return "" if judge is None else judge(arguments[1], arguments[2] if len(arguments) == 3 else None)
+    if judge is None:
+        own = f"tables whose names begin with {staging.OWN!r} are brokerha's own"
+        return own if arguments[0].startswith(staging.OWN) else ""
+    return judge(arguments[1], arguments[2] if len(arguments) == 3 else None)
 
 
 def _queue_problem(name: str, arguments: Any) -> str:

@@ -21,6 +21,7 @@ from brokerha.cli.common.output import Format
 from brokerha.cli.common.terminal import progress
 from brokerha.model import log_lineages
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachable, WentBack
+from brokerha.model.operations import Accept, By, Change, Cleared, Delete, Published, Put, QuadsChanged, Staged, unpack_effect
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,11 +31,22 @@ if TYPE_CHECKING:
 POLL_S = 20.0
 """How long one question of ``tail`` waits for a new line."""
 COLUMNS = columns("lsn", "txid", "origin", "timestamp=TIME", "user", "kind", "operations", "outcome", "effect_digest=EFFECT")
+CHANGE_COLUMNS = columns("lsn", "txid", "timestamp=TIME", "user", "outcome", "changes")
+CHANGES_SHOWN = 4
+"""Changes of a line in a table; other forms have all."""
 AGREED = ("txid", "timestamp", "origin")
 """Fields that the masters agree on before they add a line."""
 RESULTS = ("outcome", "effect_digest")
 """Fields that each site computes itself, and that must be equal once they are known."""
 
+ChangesOption = Annotated[bool, typer.Option("--changes", help="Also show what each line has changed, without values.")]
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", metavar="NAME", help="Only what changed this repository, table or queue; implies --changes."),
+]
+KeyOption = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="Only what changed this key of the table --store; implies --changes.")
+]
 UserOption = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Only what this user wrote.")]
 
 app = Group("The synchronised queue: show, tail, verify, pins, pin, unpin.")
@@ -48,14 +60,17 @@ def show(
     ] = None,
     last: Annotated[int | None, typer.Option("--to", min=1, metavar="LSN", help="Last line; the newest without it.")] = None,
     user: UserOption = None,
+    changes: ChangesOption = False,
+    store: StoreOption = None,
+    key: KeyOption = None,
     chosen: FormatOption = Format.TABLE,
 ) -> None:
     """Show lines of the log: with -o json one object a line.
 
     Fields: lsn, txid, origin, timestamp (microseconds), epoch, lineage (0 until the log goes back after a split), user (who wrote it; null where the door did
-    not know), kind, outcome, reason, operations, effect_digest.
+    not know), kind, outcome, reason, operations, effect_digest; with --changes also changes, null until they are known.
     """
-    write, place = _Writer(chosen, user), _Place(cluster)
+    write, place = _Writer(cluster, chosen, user, _Wanted.of(changes, store, key)), _Place(cluster)
     for lines in chunks(cluster, first or 1, last):
         if first is not None:
             _say_what_is_gone(first, lines)
@@ -70,10 +85,13 @@ def tail(
     cluster: Cluster,
     first: Annotated[int | None, typer.Option("--from", min=1, metavar="LSN", help="First line; only new ones without it.")] = None,
     user: UserOption = None,
+    changes: ChangesOption = False,
+    store: StoreOption = None,
+    key: KeyOption = None,
     chosen: FormatOption = Format.TABLE,
 ) -> None:
     """Show lines of the log as they come, until Ctrl-C."""
-    write, place = _Writer(chosen, user), _Place(cluster)
+    write, place = _Writer(cluster, chosen, user, _Wanted.of(changes, store, key)), _Place(cluster)
     following = first if first is not None else newest(cluster.client.status()) + 1
     with suppress(KeyboardInterrupt):
         while True:
@@ -141,19 +159,93 @@ class _Place:
         return log_lineages.read_rewinds(found.get("rewinds"))
 
 
+class _Wanted(NamedTuple):
+    """Changes to show: of all stores, of one, or of one key of a table."""
+
+    store: str | None
+    key: bytes | None
+
+    @classmethod
+    def of(cls, changes: bool, store: str | None, key: str | None) -> _Wanted | None:
+        """Return None if none are to be shown. Raises typer.BadParameter."""
+        if key is not None and store is None:
+            raise typer.BadParameter("write --store TABLE with --key")
+        return cls(store, None if key is None else key.encode()) if changes or store is not None else None
+
+    def includes(self, change: Change) -> bool:
+        """Tell whether this change is one of them."""
+        if isinstance(change, Staged):
+            return self.key is None and (self.store is None or self.store in [name for _, name, *_ in change.stores])
+        return (self.store is None or change[1] == self.store) and (self.key is None or change[2:3] == (self.key,))
+
+
+def _row(change: Change) -> dict[str, Any]:
+    """Return a change without its content: kind, name of the store, and the key, the message, or the number of quads."""
+    from brokerha.http.data.keys import field
+
+    row: dict[str, Any] = {"kind": change[0], "name": change[1]}
+    match change:
+        case Put() | Delete():
+            return row | field("key", change.key)
+        case QuadsChanged():
+            return row | {"added": len(change.added), "removed": len(change.removed)}
+        case Cleared():
+            return row | {"removed": change.quads}
+        case Published() | Accept():
+            return row | {"id": change.message_id}
+        case Staged():
+            return {"kind": "staged", "name": ", ".join(name for _, name, *_ in change.stores)}
+    return row
+
+
+def _text(line: Mapping[str, Any]) -> str:
+    """Return the changes of a line for people; the reason of one that was rejected."""
+    if line["reason"]:
+        return str(line["reason"])
+    texts = [
+        " ".join(f"{name} {item}" if name in {"added", "removed"} else str(item) for name, item in row.items())
+        for row in line["changes"] or ()
+    ]
+    return "; ".join(texts[:CHANGES_SHOWN]) + (f"; and {len(texts) - CHANGES_SHOWN} more" if len(texts) > CHANGES_SHOWN else "")
+
+
 class _Writer:
     """Writes chunks of lines, of one user or all; the heading only before the first."""
 
-    def __init__(self, chosen: Format, user: str | None) -> None:
+    def __init__(self, cluster: Cluster, chosen: Format, user: str | None, wanted: _Wanted | None) -> None:
+        self._cluster = cluster
         self._chosen = chosen
         self._user = user
+        self._wanted = wanted
         self._is_first = True
+
+    def _with_changes(self, lines: Sequence[Mapping[str, Any]], wanted: _Wanted) -> list[Mapping[str, Any]]:
+        """Return the lines with wanted changes; without a wanted store all lines."""
+        changes: dict[int, list[Change]] = {}
+        following, last = lines[0]["lsn"], lines[-1]["lsn"]
+        # The lines whose results are not known yet have none.
+        while following <= last and (found := self._cluster.client.logged(following, last)):
+            changes.update((lsn, unpack_effect(row[4])) for lsn, row in enumerate(found, following))
+            following += len(found)
+        shown: list[Mapping[str, Any]] = []
+        for line in lines:
+            known = changes.get(line["lsn"])
+            rows = (
+                None
+                if known is None
+                else [_row(change) for change in known if not isinstance(change, By) and wanted.includes(change)]
+            )
+            if rows or wanted.store is None:
+                shown.append({**line, "changes": rows})
+        return shown
 
     def __call__(self, lines: Sequence[Mapping[str, Any]]) -> None:
         if self._user is not None:
             lines = [line for line in lines if line["user"] == self._user]
-            if not lines:
-                return
+        if self._wanted is not None and lines:
+            lines = self._with_changes(lines, self._wanted)
+        if not lines:
+            return
         if self._chosen is Format.JSON:
             for line in lines:
                 print(json.dumps(line, ensure_ascii=False))
@@ -163,7 +255,10 @@ class _Writer:
             output.write_tsv(lines, with_head=self._is_first)
         else:
             rows = [{**line, "timestamp": output.time_text(line["timestamp"])} for line in lines]
-            output.console().print(output.table(rows, COLUMNS, with_head=self._is_first))
+            if self._wanted is not None:
+                rows = [{**row, "changes": _text(row)} for row in rows]
+            shown = COLUMNS if self._wanted is None else CHANGE_COLUMNS
+            output.console().print(output.table(rows, shown, with_head=self._is_first))
         self._is_first = False
 
 

@@ -90,7 +90,7 @@ def operations_of_json(body: bytes) -> list[Operation]:
 
 def row_as_json(key: bytes, value: bytes) -> dict[str, str]:
     """Return one row of a range as plain data for JSON."""
-    return {**_field("key", key), **_field("value", value)}
+    return {**field("key", key), **field("value", value)}
 
 
 def range_as_json(packed: bytes) -> bytes:
@@ -163,7 +163,8 @@ def _base64_bytes(value: Any, what: str) -> bytes:
     raise InvalidRequest(f"{what} is not base64")
 
 
-def _field(name: str, data: bytes) -> dict[str, str]:
+def field(name: str, data: bytes) -> dict[str, str]:
+    """Return bytes as a field of an object: text, or ``NAME_base64``."""
     try:
         return {name: data.decode()}
     except UnicodeDecodeError:

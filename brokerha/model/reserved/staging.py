@@ -48,7 +48,7 @@ CLEAR: Final = "clear"
 STAGED_KINDS: Final = frozenset({"add", "remove", CLEAR, "put", "delete", "publish", *ONLY_STAGED})
 """Operations that a part can have."""
 NUMBER_BYTES: Final = 4
-_OWN: Final = "urn:brokerha:"
+OWN: Final = "urn:brokerha:"
 """Prefix of the names of reserved tables."""
 
 
@@ -124,7 +124,7 @@ def order_problem(kinds: Sequence[str], operations: Sequence[Any]) -> str:
         clears = [kind == CLEAR for kind in rest[1:]]
         if any(clears) and (operations[0][2] > 1 or clears != sorted(clears, reverse=True)):
             return "clear comes first in part 1 of a large transaction"
-        own = next((row[1] for row in operations if row[0] in {"put", "delete"} and row[1].startswith(_OWN)), "")
+        own = next((row[1] for row in operations if row[0] in {"put", "delete"} and row[1].startswith(OWN)), "")
         return f"table {own} is brokerha's own, and no part of a large transaction" if own else ""
     if rest == [DROP] or (rest[-1] == COMMIT and all(kind.startswith("expect-") for kind in rest[:-1])):
         return ""

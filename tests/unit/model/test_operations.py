@@ -82,6 +82,7 @@ def test_operations_come_back_equal() -> None:
         (("expect-fingerprint", "ff"), "no fingerprint"),
         (("expect-fingerprint", "2:000000000000000000000000000000ff"), "no fingerprint"),
         (("expect-fingerprint", "1:ff"), "no fingerprint"),
+        (("put", "urn:brokerha:mine", b"k", b"v"), "names begin with 'urn:brokerha:' are brokerha's own"),
     ],
 )
 def test_a_bad_operation_is_named_with_its_place(operation: object, words: str) -> None:

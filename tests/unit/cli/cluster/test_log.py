@@ -12,6 +12,7 @@ from brokerha.cli.cluster.log import differing
 from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
 from brokerha.model.errors import InvalidRequest, TimedOut, Unreachable
+from brokerha.model.operations import By, Delete, Published, Put, QuadsChanged, pack_effect
 from brokerha.model.records import Started
 from tests.unit.cli.fake_cluster import FakeClient, answer, line, node
 
@@ -107,6 +108,60 @@ def test_show_as_table_has_one_head(run, cluster):
     words = [each.split() for each in run("log", "show", *URL).out.splitlines()]
     assert words[0] == ["LSN", "TXID", "ORIGIN", "TIME", "USER", "KIND", "OPERATIONS", "OUTCOME", "EFFECT"]
     assert [each[0] for each in words[1:]] == ["1", "2"]
+
+
+EFFECTS = [
+    [Put("put", "stock", b"sku-1", b"9"), Put("put", "stock", b"\xff", b"9"), By("by", "anna")],
+    [QuadsChanged("quads", "main", ("<a> <b> <c>",), ("<a> <b> <d>", "<a> <b> <e>"))],
+    [Published("publish", "orders", "t3.1", "text/plain", b"m"), Delete("delete", "stock", b"sku-1")],
+    [],
+]
+"""Changes of the lines 1 to 4, the last of which was rejected; line 5 has no result yet."""
+
+
+def log_with_changes(cluster):
+    def logged(first, last):
+        return [(f"t{lsn}", lsn, "applied", "", pack_effect(EFFECTS[lsn - 1]), b"") for lsn in range(first, min(last, 4) + 1)][:3]
+
+    lines = [line(lsn, reason="no such queue" if lsn == 4 else "") for lsn in range(1, 6)]
+    cluster(log=lambda first, _last: lines[first - 1 :], logged=logged)
+
+
+def test_show_has_the_changes_of_each_line(run, cluster):
+    log_with_changes(cluster)
+    shown = [json.loads(each)["changes"] for each in run("log", "show", *URL, "--changes", "-o", "json").out.splitlines()]
+    assert shown == [
+        [{"kind": "put", "name": "stock", "key": "sku-1"}, {"kind": "put", "name": "stock", "key_base64": "/w=="}],
+        [{"kind": "quads", "name": "main", "added": 2, "removed": 1}],
+        [{"kind": "publish", "name": "orders", "id": "t3.1"}, {"kind": "delete", "name": "stock", "key": "sku-1"}],
+        [],
+        None,
+    ]
+    table = run("log", "show", *URL, "--changes").out
+    for text in ("put stock sku-1; put stock /w==", "quads main added 2 removed 1", "no such queue"):
+        assert text in table
+
+
+@pytest.mark.parametrize(
+    ("options", "lsns"),
+    [
+        (("--store", "stock"), [1, 3]),
+        (("--store", "stock", "--key", "sku-1"), [1, 3]),
+        (("--store", "stock", "--key", "sku-2"), []),
+        (("--store", "orders"), [3]),
+        (("--store", "main"), [2]),
+    ],
+)
+def test_show_can_leave_out_what_did_not_change_a_store_or_a_key(run, cluster, options, lsns):
+    log_with_changes(cluster)
+    shown = [json.loads(each) for each in run("log", "show", *URL, *options, "-o", "json").out.splitlines()]
+    assert [each["lsn"] for each in shown] == lsns
+
+
+def test_a_key_is_one_of_a_table(run, cluster):
+    log_with_changes(cluster)
+    ran = run("log", "show", *URL, "--key", "sku-1")
+    assert (ran.code, "--store TABLE" in ran.err) == (64, True)
 
 
 # ---- tail
