@@ -14,13 +14,13 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.broker_source import BrokerSource, NoBrokerError, is_required, local_scripts, open_broker
-from tests.support.places import check_places, longest_first
+from tests.support.places import ByRoom, check_places, longest_first
 from tests.support.private_broker import PrivateBroker
 
 # How long an example takes says how busy the machine is, and nothing about what is tested.
@@ -42,6 +42,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if _BROKER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.broker)
     check_places(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    return ByRoom(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = (
@@ -33,12 +34,15 @@ OF_THE_PIPELINE = (
 """Those that start Spark, a part of their own."""
 OF_SLOW = ("tests/docs", "tests/simulation", "tests/system", "tests/unit/cli/bench", "tests/unit/deploying", "tests/unit/log")
 """Folders of slow tests that need no broker."""
+ONE_SITE = "tests/system/clients"
+"""Its files share a running site, which only one worker of a run must start."""
 LONGEST = (
     "tests/system/test_supervisord.py",
     "tests/system/test_large_transactions.py",
     "tests/system/test_split_modes.py",
     "tests/system/test_settings.py",
     "tests/system/test_log_stream.py",
+    "tests/system/clients/test_curl.py",
     "tests/system/test_pausing.py",
     "tests/system/test_online_restore.py",
     "tests/system/test_prepare_binds.py",
@@ -76,6 +80,13 @@ def check_places(items: Iterable[pytest.Item]) -> None:
             raise pytest.UsageError(
                 f"{item.path} {what}, and is not in one of {', '.join(places)}: move it, or add its place to {__name__}"
             )
+
+
+class ByRoom(LoadFileScheduling):  # type: ignore[misc]
+    """Hands out whole files, and those of ``ONE_SITE`` together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return ONE_SITE if nodeid.startswith(ONE_SITE) else str(super()._split_scope(nodeid))
 
 
 def longest_first(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -21,12 +21,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcom
     """Runs these tests as a part."""
     monkeypatch.setattr(all_parts, "_RESULTS", tmp_path)
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    # To load all plugins takes longer than these tests.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p xdist")
 
     def run(*tests: str, tries_again: bool = True) -> Outcome:
         for number, test in enumerate(tests):
             (tmp_path / f"test_{number}.py").write_text(test)
         pytest_here = [sys.executable, "-m", "pytest", "-q", f"--rootdir={tmp_path}", f"--junit-xml={tmp_path / 'some.xml'}"]
-        (outcome,) = all_parts._run_together([Part("some", "", [*pytest_here, "-n", "2", str(tmp_path)], 60, tries_again)])
+        (outcome,) = all_parts._run_together([Part("some", "", [*pytest_here, "-n", "1", str(tmp_path)], 60, tries_again)])
         return outcome
 
     return run

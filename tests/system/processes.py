@@ -88,7 +88,11 @@ class ProcessCluster:
 
     def __enter__(self) -> Self:
         self._log = (self.folder / "up.log").open("wb")
-        self._start()
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def _start(self) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
@@ -29,6 +28,7 @@ from brokerha.sync.config import SyncConfig
 from brokerha.transports.kombu_transport import KombuTransport
 from tests.support.logs import memory_log
 from tests.support.memory_store.worker_copy import MemoryCopy
+from tests.support.waiting import until
 
 WAIT_S = 15.0
 FREE_BYTES = 7_000_000
@@ -77,13 +77,6 @@ class Site:
         self.master.stop(5)
         for worker in self.workers.values():
             worker.stop(5)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)
 
 
 @pytest.fixture

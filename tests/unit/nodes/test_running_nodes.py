@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -30,6 +29,7 @@ from brokerha.sync.config import SyncConfig
 from brokerha.transports.kombu_transport import KombuTransport
 from tests.support.logs import disk_of, memory_log, reopened
 from tests.support.memory_store.worker_copy import MemoryCopy
+from tests.support.waiting import until
 
 WAIT_S = 15.0
 _numbers = itertools.count()
@@ -83,13 +83,6 @@ class Site:
             master.stop(5)
         for worker in self.workers.values():
             worker.stop(5)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,10 @@ from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import ReadOnly
 from brokerha.nodes.config.cluster import BackupEntry, ClusterConfig, MasterEntry, WorkerEntry
 from brokerha.ports.front import Front
+from tests.support.waiting import until
 
 WAIT_S = 30.0
 _numbers = itertools.count()
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.02)
 
 
 @pytest.fixture

@@ -20,9 +20,10 @@ from brokerha.nodes.front import questions
 from brokerha.nodes.front.questions import QUESTIONS, check_question
 from brokerha.nodes.front.transacting import _SHAPES, checked_step
 from brokerha.transports.in_process import local_broker
+from tests.support.waiting import until
 from tests.support.wrong_values import NAN, WRONG, without_each
 from tests.unit.master.one_master import OneMaster
-from tests.unit.nodes.test_running_nodes import Site, until
+from tests.unit.nodes.test_running_nodes import Site
 
 WAIT_S: Final = 30.0
 _numbers = itertools.count()

@@ -15,7 +15,8 @@ from brokerha.replication.site.config import FeedConfig
 from brokerha.sync.config import SyncConfig
 from brokerha.transports.kombu_transport import KombuTransport
 from tests.support.logs import memory_log
-from tests.unit.nodes.test_running_nodes import WAIT_S, Site, until
+from tests.support.waiting import until
+from tests.unit.nodes.test_running_nodes import WAIT_S, Site
 
 
 @pytest.fixture

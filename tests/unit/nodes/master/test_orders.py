@@ -12,7 +12,8 @@ from brokerha.model.wire.messages import Envelope, Message
 from brokerha.model.wire.process_messages import NodeAnswer, NodeOrder
 from brokerha.nodes.master import orders
 from brokerha.nodes.master.process_node import ProcessNode
-from tests.unit.nodes.master.test_process_node import WAIT_S, Pair, until
+from tests.support.waiting import until
+from tests.unit.nodes.master.test_process_node import WAIT_S, Pair
 
 Answer = dict[str, object]
 

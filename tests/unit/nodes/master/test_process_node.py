@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -31,17 +31,11 @@ from brokerha.replication.site.config import FeedConfig
 from brokerha.sync.config import SyncConfig
 from brokerha.transports.kombu_transport import KombuTransport
 from tests.support.logs import memory_copy
+from tests.support.waiting import until
 
 WAIT_S = 20.0
 NAMES = ("m1", "b1")
 _numbers = itertools.count()
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)
 
 
 class Followers:

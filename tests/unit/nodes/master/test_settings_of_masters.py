@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.reserved.settings import TABLE, Row, packed
 from brokerha.nodes.config.cluster import BackupEntry, ClusterConfig, MasterEntry, WorkerEntry, load_config
 from brokerha.nodes.master.node import MasterNode
+from tests.support.waiting import until
 
 WAIT_S = 20.0
 FILE = """\
@@ -51,13 +52,6 @@ def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(load_config(path, {})) as running:
         until(lambda: all(master.writable()[0] for master in running.masters.values()))
         yield running
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.02)
 
 
 def command(node: MasterNode, name: str, /, **arguments: Any) -> dict[str, Any]:
