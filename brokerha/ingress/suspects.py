@@ -5,10 +5,11 @@ the next node's. So before messages are read, their digests are written into a s
 afterwards. A digest that is there at the start was in hand when the node ended:
 
     in hand      DIGEST_BYTES each, in mapped memory that the kernel writes, without a wait
-    suspects     digest -> number of ends; written at the start, forgotten after SUSPECTS_LIMIT others
+    suspects     digest -> number of ends; forgotten once such a message was read, or after SUSPECTS_LIMIT others
 
-A node that was killed while it read messages suspects innocent ones. The first time they are processed as usual; the second time
-they go into quarantine, and `brokerha quarantine retry` brings them back. A power failure forgets suspicions, and nothing else.
+A node that was killed while it read messages suspects innocent ones. The first time they are processed as usual, and are suspects
+no more; the second time in a row they go into quarantine, and `brokerha quarantine retry` brings them back. A power failure
+forgets suspicions, and nothing else.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import hashlib
 import json
 import mmap
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +28,7 @@ DIGEST_BYTES: Final = 16
 SLOTS: Final = 4096
 """Most messages watched at once; further ones are not watched."""
 TIMES: Final = 2
-"""A message that was in hand at so many ends of the node is put aside."""
+"""A message that was in hand at so many ends of the node, and was never read between them, is put aside."""
 SUSPECTS_LIMIT: Final = 10_000
 _IN_HAND: Final = "in-hand"
 _SUSPECTS: Final = "suspects.json"
@@ -44,14 +46,16 @@ class Suspects:
         self.counts: dict[str, int] = {}
         self._map: mmap.mmap | None = None
         self._used = 0
+        self._digests: list[bytes] = []
+        self._kept: Path | None = None
         if directory is not None:
             self._open(directory)
 
     def _open(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        kept, hand = directory / _SUSPECTS, directory / _IN_HAND
+        self._kept, hand = directory / _SUSPECTS, directory / _IN_HAND
         try:
-            found = json.loads(kept.read_text(encoding="ascii"))
+            found = json.loads(self._kept.read_text(encoding="ascii"))
             self.counts = {str(digest): int(times) for digest, times in found.items()}
         except (OSError, ValueError, AttributeError, TypeError):
             # A missing or incomplete file: counting begins again.
@@ -66,7 +70,7 @@ class Suspects:
                 times = self.counts.pop(digest.hex(), 0)
                 self.counts[digest.hex()] = times + 1
             self.counts = dict(list(self.counts.items())[-SUSPECTS_LIMIT:])
-            kept.write_text(json.dumps(self.counts), encoding="ascii")
+            self._kept.write_text(json.dumps(self.counts), encoding="ascii")
             self._map[:] = bytes(size)
 
     def take_in_hand(self, bodies: Sequence[bytes]) -> list[bytes]:
@@ -76,12 +80,24 @@ class Suspects:
             hand = b"".join(digests[:SLOTS])
             self._map[: len(hand)] = hand
             self._used = len(hand)
+        self._digests = digests
         return digests
 
     def put_down(self) -> None:
-        """Note that no message is being read."""
+        """Note that no message is being read; those that were, and did not end the node, are suspects no more."""
         if self._map is not None:
             self._map[: self._used] = bytes(self._used)
+        if self.counts:
+            self._forget({digest.hex() for digest in self._digests})
+
+    def _forget(self, read: set[str]) -> None:
+        """Forget suspects that were read; those put aside unread stay."""
+        read = {digest for digest in read if 0 < self.counts.get(digest, 0) < TIMES}
+        if read and self._kept is not None:
+            self.counts = {digest: times for digest, times in self.counts.items() if digest not in read}
+            # On a full disk the file keeps them, or none.
+            with suppress(OSError):
+                self._kept.write_text(json.dumps(self.counts), encoding="ascii")
 
     def check(self, digest: bytes) -> None:
         """Raise EndedTheNode for a message that was in hand too often when the node ended."""

@@ -28,10 +28,17 @@ def refused(suspects: Suspects, *bodies: bytes) -> list[bool]:
 
 def test_the_second_time_is_the_last(tmp_path: Path) -> None:
     ends_with(tmp_path, b"poison", b"innocent")
-    assert refused(Suspects(tmp_path), b"poison", b"innocent") == [False, False]
     ends_with(tmp_path, b"poison", b"other")
     assert refused(Suspects(tmp_path), b"poison", b"innocent", b"other") == [True, False, False]
     assert refused(Suspects(tmp_path), b"poison") == [True]
+
+
+def test_what_was_read_after_the_first_end_is_no_suspect_at_the_second(tmp_path: Path) -> None:
+    for _ in range(3):
+        ends_with(tmp_path, b"status", b"poison")
+        assert refused(Suspects(tmp_path), b"status") == [False]
+    # The file forgets as well; what was never read between two ends is still put aside.
+    assert refused(Suspects(tmp_path), b"status", b"poison") == [False, True]
 
 
 def test_what_was_put_down_is_no_suspect(tmp_path: Path) -> None:
