@@ -280,12 +280,16 @@ class Segments:
         return False
 
     def make_durable(self) -> None:
-        """Rewrite the replayed active segment in place, and sync it.
+        """Rewrite the replayed active segment in place, with zeros over what a torn write left behind it, and sync it.
 
-        After a failed sync of an earlier process, unwritten bytes can look present, and a sync alone would not write them.
+        After a failed sync of an earlier process, unwritten bytes can look present, and a sync alone would not write them. The
+        next write begins where the torn one did: torn too, it must not find its missing frames there.
         """
-        name = self.name(self.active.place)
-        self.disk.write(name, 0, self.disk.read(name, 0, self.active.length))
+        name, length = self.name(self.active.place), self.active.length
+        rest = self.disk.read(name, length, self.disk.size(name))
+        # Comparing is a hundred times faster than stripping, and nearly always there is nothing.
+        torn = len(rest.rstrip(b"\0")) if rest != bytes(len(rest)) else 0
+        self.disk.write(name, 0, self.disk.read(name, 0, length) + bytes(torn))
         self.disk.sync(name)
         self.disk.sync_names(self.folder)
 

@@ -102,6 +102,25 @@ def test_frames_that_a_longer_write_left_behind_a_shorter_one_do_not_count() -> 
     assert Log(disk_of(other).copy(), "orders", "m1").state().incarnation == 1
 
 
+def test_frames_of_two_torn_writes_at_one_place_do_not_make_a_whole_one() -> None:
+    # Given a power cut that kept only the later page of a write, and another that kept only the first one of the next write there
+    log = memory_log("m1", "j")
+    log.append([Started(1)])
+    disk, begin = disk_of(log), log._segments.active.length
+    file, second = disk.files["1/00000000.log"], begin + 32
+
+    def written_there(*starts: int) -> bytes:
+        other = Log(disk.copy(), "orders", "m1")
+        other.append([Started(start) for start in starts])
+        return bytes(disk_of(other).files["1/00000000.log"])
+
+    file[begin:] = bytes(32) + written_there(2, 3)[second:]
+    assert Log(disk, "orders", "m1").last_number == 1
+    file[begin:second] = written_there(4, 5)[begin:second]
+    # Then neither write is there
+    assert Log(disk, "orders", "m1").last_number == 1
+
+
 def test_a_file_that_is_gone_is_named() -> None:
     log = written()
     needed = ["1/checkpoint", *log._segments.files(), *log._named]

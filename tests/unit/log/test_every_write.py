@@ -119,6 +119,9 @@ def crash_at_every_call(turns: int, part: int = 0, parts: int = 1) -> tuple[int,
                 left.lose_power()
             again = Log(left, "c", "m1", name="j", **BOUNDS)
             assert list(again.verify()) == [], (at, seed)
+            # Nothing is left of a torn write, with which frames of the next one could make a whole one.
+            active = again._segments.active
+            assert not any(left.files[again._segments.name(active.place)][active.length :]), (at, seed)
             if told:
                 found.append((at, len(told), facts(again)))
                 go_on(again, left)
