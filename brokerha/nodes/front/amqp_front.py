@@ -34,6 +34,7 @@ from brokerha.model.wire import client_wire
 from brokerha.model.wire.messages import Read
 from brokerha.nodes.front import questions
 from brokerha.nodes.front.checking import check_read, check_terms, check_texts, is_plain
+from brokerha.nodes.front.room import Room
 from brokerha.nodes.master.orders import Tickets
 from brokerha.ports.front import Front, Readers, ReadOutcome
 from brokerha.ports.transport import ClientMessage, ClientReply, Transport
@@ -65,7 +66,7 @@ class Lanes:
         take(key, is_plain, work, then)      in the loop: `work` now, or in a thread; `then(future)` in the loop, in order of a key
         turn()                               in the loop, once each turn: takes the work that threads have finished
 
-    Messages with another key are not blocked. The reader of messages from the broker bounds the waiting work by its window.
+    Messages with another key are not blocked. The reader of messages from the broker bounds the waiting writes by its window.
     """
 
     def __init__(self, name: str, wake: Callable[[], object]) -> None:
@@ -204,6 +205,8 @@ class AmqpFront:
         """Number of reads that workers of this machine answered."""
         self._waits = 0
         """Number of apps that wait for an LSN."""
+        self._question_room = Room(front.node_id, "questions")
+        self._step_room = Room(front.node_id, "steps of transactions")
         self._attention = "", 0
         """The text to report, and the time until which."""
         self._questions = ThreadPoolExecutor(4, thread_name_prefix=f"{front.node_id} questions")
@@ -375,7 +378,7 @@ class AmqpFront:
             self._on_step(message, request["arguments"])
             return
         if "ask" in request:
-            future = self._asked(request["ask"], request["arguments"], message.user)
+            future = self._asked(request["ask"], request["arguments"], message.user, len(message.body))
             future.add_done_callback(lambda done: self._reply_later(message, _plain(done)))
             return
         wanted = Read("", request["kind"], request["name"], request["arguments"], request["min_lsn"], request["timeout_ms"])
@@ -409,7 +412,8 @@ class AmqpFront:
         """Take a step {action, txid, arguments, timeout_ms}. Only parsing needs a thread, however long the step waits."""
         try:
             check_shapes("a step", _STEP, asked)
-        except InvalidRequest as error:
+            self._step_room.enter(len(message.body))
+        except (InvalidRequest, NotReady) as error:
             self._reply_later(message, client_wire.encode_answer(type(error).__name__, str(error), None))
             return
         txid, arguments = asked.get("txid") or "", asked.get("arguments") or {}
@@ -425,6 +429,7 @@ class AmqpFront:
         )
 
     def _on_begun_step(self, message: ClientMessage, begun: Future[Future[dict[str, Any]]]) -> None:
+        self._step_room.leave(len(message.body))
         if begun.exception() is not None:
             # The error of a step is its answer, so that the transaction can go on without it.
             self._reply_later(message, _plain(begun))
@@ -439,8 +444,8 @@ class AmqpFront:
         else:
             self._transport.wake()
 
-    def _asked(self, what: str, arguments: dict[str, Any], user: str) -> Future[Any]:
-        """Return the answer to a question; at once when the question is wrong."""
+    def _asked(self, what: str, arguments: dict[str, Any], user: str, size_bytes: int = 0) -> Future[Any]:
+        """Return the answer to a question; at once when the question is wrong, or too many wait."""
         given, name = arguments.get("arguments"), arguments.get("name")
         if what == "command" and name in NAMED_BY_DOORS and isinstance(given, dict):
             arguments = {**arguments, "arguments": {**given, "by": user[:NAME_LIMIT], "from": "AMQP"}}
@@ -448,11 +453,13 @@ class AmqpFront:
             questions.check_question(what, arguments)
             if what == "wait":
                 return self._waited_for(arguments)
+            self._question_room.enter(size_bytes)
         except BrokerhaError as error:
             refused: Future[Any] = Future()
             refused.set_exception(error)
             return refused
         answer: Future[Any] = self._questions.submit(questions.answer, self._front, what, arguments)
+        answer.add_done_callback(lambda _: self._question_room.leave(size_bytes))
         if what == "command" and isinstance(name, str) and isinstance(given, dict):
             questions.note_command(answer, self._front.node_id, name, given, user, "AMQP")
         return answer

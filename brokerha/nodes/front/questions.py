@@ -22,6 +22,8 @@ log = structlog.get_logger()
 
 TIMEOUT_DEFAULT_MS: Final = 5000
 GRACE_S: Final = 5.0
+STATUS_TIMEOUT_MS: Final = 2000
+"""Longest wait of the status for silent masters, as over HTTP: few threads answer all questions."""
 
 Arguments = Mapping[str, Any]
 
@@ -37,7 +39,7 @@ _OF_ALL: Final[Shapes] = {"timeout_ms": TIMEOUT, "node": TEXT}
 """Every question can name the node that it is for."""
 _WORKERS: Final = either(number(1, COPIES_LIMIT), one_of("all", "quorum"))
 QUESTIONS: Final[dict[str, _Question]] = {
-    "status": _Question({}, lambda front, _, timeout_ms: front.status(timeout_ms)),
+    "status": _Question({}, lambda front, _, timeout_ms: front.status(min(timeout_ms, STATUS_TIMEOUT_MS))),
     "log": _Question(_LINES, lambda front, asked, _: front.log(asked["first_lsn"], asked["last_lsn"])),
     "logged": _Question(_LINES, lambda front, asked, _: front.logged(asked["first_lsn"], asked["last_lsn"])),
     "entries": _Question(_LINES, lambda front, asked, _: front.entries(asked["first_lsn"], asked["last_lsn"])),

@@ -22,7 +22,7 @@ from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit
 from brokerha.model.wire import client_wire
 from brokerha.model.wire.client_wire import WRITES_TYPE, decode_replies, encode_writes
 from brokerha.model.wire.messages import Read
-from brokerha.nodes.front import amqp_front
+from brokerha.nodes.front import amqp_front, room
 from brokerha.nodes.front.amqp_front import RETRY_MS, AmqpFront
 from brokerha.nodes.master.orders import Tickets
 from brokerha.ports.front import Readers, ReadOutcome
@@ -245,6 +245,61 @@ def test_apps_that_wait_for_an_lsn_do_not_hold_up_the_questions_of_others(monkey
         each.set_result({"lsn": 9, "workers": ["w1"]})
     bench.take("and one", reply_to="me", content_type=client_wire.READ_TYPE, body=wait)
     assert (len(waits), len(bench.wire.replies)) == (11, 12)
+
+
+def test_questions_that_wait_for_a_thread_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "ROOM_COUNT", 6)
+    bench, gate, waits = Bench(), Future[dict[str, str]](), list[int]()
+    node: Any = bench
+
+    def status(timeout_ms: int) -> dict[str, str]:
+        waits.append(timeout_ms)
+        return gate.result(20)
+
+    node.status = status
+    body = client_wire.encode_question("status", {"timeout_ms": 3_600_000})
+    for number in range(7):
+        bench.take(str(number), reply_to="me", correlation_id=str(number), content_type=client_wire.READ_TYPE, body=body)
+    [told] = bench.wire.replies
+    answer = client_wire.decode_answer(told.body)
+    assert (told.correlation_id, answer["error"]) == ("6", "NotReady")
+    assert "6 questions of apps, 0 MiB, wait at m1 already" in answer["reason"]
+    # Once they are answered, there is room again
+    gate.set_result({"cluster": "c"})
+    bench.front._questions.shutdown(wait=True)
+    bench.front.after_turn()
+    assert len(bench.wire.replies) == 7
+    bench.front._question_room.enter(1)
+    # A status waits for silent masters as long as over HTTP, whatever is asked for: it holds a thread
+    assert waits == [2000] * 6
+
+
+def test_steps_that_wait_for_a_thread_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, gate = Bench(), Future[None]()
+    node: Any = bench
+    transact = bench.transact
+
+    def parsed(*asked: Any) -> Future[dict[str, Any]]:
+        gate.result(20)
+        return transact(*asked)
+
+    node.transact = parsed
+    asked = {"action": "operations", "txid": "m1.1", "arguments": {"operations": [["add", "main", DEEP]]}}
+    body = client_wire.encode_question("transact", asked)
+    monkeypatch.setattr(room, "ROOM_BYTES", 3 * len(body))
+    for number in range(4):
+        bench.take(str(number), reply_to="me", correlation_id=str(number), content_type=client_wire.READ_TYPE, body=body)
+    [told] = bench.wire.replies
+    answer = client_wire.decode_answer(told.body)
+    assert (told.correlation_id, answer["error"]) == ("3", "NotReady")
+    assert "3 steps of transactions of apps" in answer["reason"]
+    gate.set_result(None)
+    while bench.front._lanes._lanes:
+        assert bench.wire.woken.wait(20)
+        bench.front.retry(Instant(0, 0))
+    # Once they are parsed, there is room again
+    assert len(bench.steps) == 3
+    bench.front._step_room.enter(3 * len(body))
 
 
 def test_what_a_write_wants_at_a_master_that_is_apart_is_in_its_headers() -> None:
