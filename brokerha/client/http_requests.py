@@ -2,10 +2,10 @@
 (ports.Front.command) and cluster questions, and the conversion of their answers.
 
 >>> read_of("get", "t", {"key": b"a/b"})
-Request(method='GET', path='/kv/t/a%2Fb', headers={}, body=b'')
+Request(method='GET', path='/kv/t/a%2Fb', headers={}, body=b'', once='')
 >>> step_of("rollback", "m1.7", {"session": "s"}).headers
 {'Brokerha-Session': 's'}
->>> command_of("worker-off", {"worker": "w2", "force": True})[1:]
+>>> command_of("worker-off", {"worker": "w2", "force": True})[1:4]
 ('/cluster/workers/w2/off', {'Accept': 'application/json', 'Content-Type': 'application/json'}, b'{"force": true}')
 """
 
@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode
 import msgpack
 
 from brokerha.model.errors import InvalidRequest
+from brokerha.model.outside.commands import is_change
 from brokerha.model.outside.isolation import READ_COMMITTED
 from brokerha.model.outside.levels import ack_text
 
@@ -36,6 +37,8 @@ class Request(NamedTuple):
     path: str
     headers: dict[str, str]
     body: bytes = b""
+    once: str = ""
+    """Name of a command that changes something: sent twice, it is two."""
 
 
 def _get(path: str, accept: str = "") -> Request:
@@ -234,7 +237,7 @@ def command_of(name: str, arguments: Arguments) -> Request:
     if method == "GET":
         path = _with(path, rest)
     body = b"" if method in {"GET", "DELETE"} or not rest else json.dumps(rest).encode()
-    return Request(method, path, {"Accept": JSON, "Content-Type": JSON}, body)
+    return Request(method, path, {"Accept": JSON, "Content-Type": JSON}, body, name if is_change(name, arguments) else "")
 
 
 # ---- questions

@@ -5,8 +5,9 @@
     ask       in the calling thread
 
 Several base URLs, separated by commas, are alternatives. Writes are divided among them (http_nodes.py), and
-reads follow the writes. Reads and questions change nothing, so a failed one goes to another node. With n nodes left to ask, each
-gets 1/n of the remaining time, so that a node that hangs does not use all of it.
+reads follow the writes. Reads and questions change nothing, so a failed one goes to another node; a command that changes
+something only if it surely did not arrive. With n nodes left to ask, each gets 1/n of the remaining time, so that a node that
+hangs does not use all of it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgpack
 
-from brokerha.client.http_connections import FAULTS, Connections, identity_headers, trusted
+from brokerha.client.http_connections import FAULTS, Connections, NotConnected, identity_headers, trusted
 from brokerha.client.http_lane import HttpLane
 from brokerha.client.http_nodes import (
     SILENT_S,
@@ -50,6 +51,7 @@ from brokerha.client.http_requests import (
 from brokerha.client.http_shapes import MESSAGES, OF_COMMANDS, OF_QUESTIONS, OF_READS, OF_STEPS, PACKED, TRANSACTIONS, Shape, shaped
 from brokerha.model.errors import BrokerhaError, NotFound, NotPrimary, NotReady, TimedOut, Unreachable, may_pass
 from brokerha.model.ids import Lsn, TxId
+from brokerha.model.outside.commands import outcome_unknown
 from brokerha.model.outside.levels import min_lsn_text
 from brokerha.model.requests import WAIT, Reply
 from brokerha.ports.front import ReadOutcome
@@ -355,13 +357,15 @@ class HttpWire:
 
     def _attempt(self, url: str, request: Request, seconds: float) -> HttpAnswer | BrokerhaError:
         until_s = time.monotonic() + seconds + MARGIN_S
-        method, path, headers, content = request
+        method, path, headers, content, once = request
         all_headers = {**headers, "Brokerha-Timeout-Ms": str(max(1, round(seconds * 1000)))}
         try:
             exchange = self._connections.send(method, url, path, all_headers, content, min(seconds, CONNECT_S), seconds + MARGIN_S)
             answer = HttpAnswer(exchange.headers, exchange.content(until_s))
-        except TimeoutError:
-            return TimedOut(f"{url} did not answer in {seconds:.1f} seconds")
         except FAULTS as error:
-            return unreachable(url, error)
+            told: BrokerhaError = unreachable(url, error)
+            if isinstance(error, TimeoutError):
+                told = TimedOut(f"{url} did not answer in {seconds:.1f} seconds")
+            # When there was no connection, nothing arrived.
+            return outcome_unknown(once, str(told)) if once and not isinstance(error, NotConnected) else told
         return error_of_answer(url, exchange.status, answer.headers, answer.content) or answer

@@ -73,14 +73,6 @@ COMMANDS: Final[dict[str, Shapes]] = {
 }
 
 
-_LOOKS: Final = frozenset({"workers", "task", "tasks", "pins", "peers", "splits", "split", "settings", "rates"})
-
-
-def is_change(name: str, arguments: Mapping[str, Any]) -> bool:
-    """Tell whether a command changes anything."""
-    return name not in _LOOKS and (name != "split-recovery" or "mode" in arguments)
-
-
 def check_command(name: str, arguments: Mapping[str, Any]) -> None:
     """Raise InvalidRequest for an unknown command, and for an argument that is unknown, missing, or of another shape."""
     shapes = COMMANDS.get(name)

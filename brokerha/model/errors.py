@@ -147,7 +147,7 @@ def aborted(reason: str) -> Aborted:
 class OutcomeUnknown(BrokerhaError):
     """The deadline passed before the outcome was known; the transaction can still take effect, or not.
 
-    Send it again with the same idempotency key, or ask for the outcome of `txid`.
+    Send it again with the same idempotency key, or ask for the outcome of `txid`. A command has none: the text says where to look.
     """
 
     def __init__(self, txid: str, text: str = "") -> None:

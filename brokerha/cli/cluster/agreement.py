@@ -24,7 +24,7 @@ from brokerha.cli.common.command import Answer, Cluster, FormatOption, columns, 
 from brokerha.cli.common.output import Format
 from brokerha.cli.common.terminal import progress
 from brokerha.model import states
-from brokerha.model.errors import Aborted, BrokerhaError, NotReady, Rejected, TimedOut, Unreachable
+from brokerha.model.errors import Aborted, BrokerhaError, NotReady, OutcomeUnknown, Rejected, TimedOut, Unreachable
 from brokerha.model.operations import REJECTED
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ def _begin(cluster: Cluster) -> tuple[list[_Look], dict[str, str]]:
                 continue
             try:
                 task = cluster.command(name, "scrub", worker=look.worker)
-            except NotReady as error:
+            except (NotReady, OutcomeUnknown) as error:
                 look.end(UNKNOWN, str(error))
             else:
                 look.request = task["request"]

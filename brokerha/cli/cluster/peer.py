@@ -14,7 +14,7 @@ import typer
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Answer, Cluster, Group, Row, columns
 from brokerha.cli.common.terminal import PAUSE_S, Waiting, YesOption, confirm
-from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachable
+from brokerha.model.errors import InvalidRequest, NotReady, OutcomeUnknown, TimedOut, Unreachable
 
 if TYPE_CHECKING:
     from brokerha.client import Client
@@ -171,7 +171,8 @@ class _Change:
             try:
                 at, _ = _survey(self._cluster, self._master, without=self._node)
                 return at, self._cluster.command(at, command, **arguments)
-            except (NotReady, Unreachable, TimedOut) as error:
+            except (NotReady, Unreachable, OutcomeUnknown) as error:
+                # Repeating a wish does no harm.
                 if not self._waiting.is_wanted or (isinstance(error, Unreachable) and not self._has_changed):
                     raise
                 self._pause(str(error))

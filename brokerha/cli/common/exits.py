@@ -62,6 +62,9 @@ def error_line(error: errors.BrokerhaError) -> str:
     usual = next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")
     if isinstance(error, errors.NotReady) and _SAYS_AGAIN.search(text):
         usual = ""
+    if isinstance(error, errors.OutcomeUnknown) and not error.txid:
+        # A command has no transaction; its text says what to do.
+        usual = ""
     remedy = "" if own is None else own or usual.format(txid=getattr(error, "txid", ""))
     return f"{text}; {remedy}" if remedy else text
 

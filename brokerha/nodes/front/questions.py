@@ -11,9 +11,10 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from brokerha.master.command_arguments import check_command, is_change
+from brokerha.master.command_arguments import check_command
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import NodeId
+from brokerha.model.outside.commands import is_change
 from brokerha.model.outside.levels import COPIES_LIMIT
 from brokerha.model.outside.shapes import LSN, MAP, TEXT, TIMEOUT, TXID, Shapes, check_shapes, either, needed, number, one_of, shown
 from brokerha.ports.front import Front

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from brokerha.model.errors import BrokerhaError, OutcomeUnknown, TimedOut, Unreachable, error_named, may_pass
 from brokerha.model.ids import NodeId, TxId
+from brokerha.model.outside.commands import outcome_unknown
 from brokerha.model.requests import WAIT, Reply, doubtful
 from brokerha.model.wire import client_wire
 from brokerha.ports.front import ReadOutcome
@@ -50,6 +51,8 @@ class Request(Protocol):
     """Monotonic time of the first publication, 0 before it."""
     to: NodeId
     """The master that it must reach; empty for that of the connection."""
+    once: str
+    """Name of a command that changes something: published twice, it is two. Empty for all else."""
 
     def body(self) -> bytes:
         """Return the message: only the unanswered part."""
@@ -70,7 +73,7 @@ class Writes:
     exchange = WRITES_EXCHANGE
     content_type = client_wire.WRITES_TYPE
     is_persistent = True
-    to = ""
+    to = once = ""
 
     def __init__(
         self,
@@ -141,6 +144,7 @@ class Question:
         to: NodeId = "",
         *,
         is_insistent: bool = True,
+        once: str = "",
     ) -> None:
         """``read_answer`` turns the answer into the future's result, or raises its error.
 
@@ -154,6 +158,7 @@ class Question:
         self._future = future
         self._read_answer = read_answer
         self._is_insistent = is_insistent
+        self.once = once
         self._refusal: BrokerhaError | None = None
 
     def body(self) -> bytes:
@@ -177,8 +182,10 @@ class Question:
         return Answered.WHOLLY
 
     def expire(self, reason: str, remedy: str = "") -> None:
-        """Set the last refusal of a master, or TimedOut when a master possibly works on it, or Unreachable."""
-        problem = self._refusal or (TimedOut("no answer within the deadline") if self.attempts else Unreachable(reason, remedy))
+        """Set the last refusal of a master, or that a master possibly works on it, or Unreachable."""
+        problem = self._refusal or Unreachable(reason, remedy)
+        if self.attempts and self._refusal is None:
+            problem = outcome_unknown(self.once, "no answer came") if self.once else TimedOut("no answer within the deadline")
         self._future.set_exception(problem)
 
 

@@ -7,7 +7,8 @@
 
 Requests that come in while the thread is busy travel together: writes on the same terms share a message, up to 512 of them or 1
 MiB. The reply is the confirmation. A write is published again, with the same transaction id, until its deadline: after a lost
-connection, when no queue took it, and after a silence. Masters remember ids, so a write is applied once.
+connection, when no queue took it, and after a silence. Masters remember ids, so a write is applied once. They do not remember
+commands, so one that changes something is published again only when no queue took it.
 
 Invariants: every future is completed, a little after its deadline at the latest, whatever the broker does. Only `ask` and `close`
 wait. The number of open requests is bounded.
@@ -30,6 +31,7 @@ import pika
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, Unreachable
 from brokerha.model.gathering import Gathering
 from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.model.outside.commands import is_change
 from brokerha.model.requests import WAIT, Reply
 from brokerha.model.wire import client_wire
 from brokerha.ports.front import ReadOutcome
@@ -179,7 +181,9 @@ class AmqpWire:
         more = {"timeout_ms": timeout_ms} if what == "transact" else {}
         body = client_wire.encode_question(what, {**arguments, **more})
         is_insistent = what not in {"transact", "command"}
-        return self._question(body, plain_answer, timeout_ms, str(arguments.get("node", "")), is_insistent=is_insistent)
+        name, given = str(arguments.get("name", "")), arguments.get("arguments") or {}
+        once = name if what == "command" and is_change(name, given) else ""
+        return self._question(body, plain_answer, timeout_ms, str(arguments.get("node", "")), is_insistent=is_insistent, once=once)
 
     def _transactions(self, timeout_ms: int) -> list[Any]:
         """Return the transactions of all masters that answer. Raises the last error when none does."""
@@ -218,10 +222,11 @@ class AmqpWire:
         to: NodeId = "",
         *,
         is_insistent: bool = True,
+        once: str = "",
     ) -> Future[Any]:
         future: Future[Any] = Future()
         deadline_s = time.monotonic() + timeout_ms / 1000
-        question = Question(body, future, read_answer, deadline_s, to, is_insistent=is_insistent)
+        question = Question(body, future, read_answer, deadline_s, to, is_insistent=is_insistent, once=once)
         self._hand_in([question], [future], [len(body)])
         return future
 
@@ -273,9 +278,13 @@ class AmqpWire:
         self._set_timer()
 
     def lost(self, reason: str, remedy: str = "") -> None:
-        """Note that nothing can be published until `up`."""
+        """Note that nothing can be published until `up`. Published commands end: their answers are lost."""
         self._channel = None
         self._reason, self._remedy = reason, remedy
+        for correlation_id, request in list(self._open.items()):
+            if request.once and request.attempts:
+                self._forget(correlation_id)
+                request.expire(reason)
 
     def blocked(self, is_blocked: bool) -> None:
         """Pause publishing, but not deadlines."""
@@ -355,6 +364,8 @@ class AmqpWire:
         if self._channel is None or self._is_blocked:
             return
         request = self._open[correlation_id]
+        if request.once and request.attempts:
+            return
         now_s = time.monotonic()
         properties = pika.BasicProperties(
             content_type=request.content_type,
@@ -372,7 +383,8 @@ class AmqpWire:
         pause_s = min(RESEND_MOST_S, first_s * 2 ** min(times, 10))
         request.attempts += 1
         request.published_s = request.published_s or now_s
-        self._resend_at(correlation_id, now_s + pause_s)
+        if not request.once:
+            self._resend_at(correlation_id, now_s + pause_s)
 
     def _resend_at(self, correlation_id: str, when_s: float) -> None:
         self._resend_s[correlation_id] = when_s

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from brokerha.cli.common import exits
-from brokerha.cli.machine import support_bundle
 from brokerha.cli.reference import commands_page
 from brokerha.doctor import machine_facts
 from brokerha.doctor.facts import DataFact, LimitsFact

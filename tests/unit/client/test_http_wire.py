@@ -400,6 +400,22 @@ def test_a_command_goes_on_to_the_process_that_acts_when_another_one_stands_by()
         assert [len(each.front.commands) for each in (standby, primary)] == [1, 1]
 
 
+@pytest.mark.parametrize("fault", [CUT, CUT_BEFORE, HANG])
+def test_a_command_that_may_have_arrived_is_not_given_to_another_master(fault: str, nobody: str) -> None:
+    with serving(FakeFront(threaded=True), FakeFront(threaded=True)) as (first, second):
+        first.network.faults = [fault]
+        with brokerha.connect(f"{nobody},{first.url},{second.url}", timeout=6) as db:
+            with pytest.raises(
+                errors.OutcomeUnknown, match=r"whether backup was carried out is unknown: look with `brokerha backup list`"
+            ):
+                db.command("backup", {"name": "monday"})
+            assert not second.front.commands
+            # What only looks goes on to another one
+            first.network.faults = [CUT]
+            with pytest.raises(errors.NotFound, match="no task"):
+                db.command("task", {"request": "monday"})
+
+
 def test_a_transaction_that_begins_during_a_fail_over_begins_at_the_next_primary(nobody: str) -> None:
     with serving(FakeFront(threaded=True)) as [standby]:
         standby.front.refusal = errors.NotPrimary("m1 is a backup of m1 (ready); m1b is primary")
