@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from brokerha.cli.common import exits
+from brokerha.cli.machine import doctor
 from brokerha.cli.reference import commands_page
 from brokerha.doctor import machine_facts
 from brokerha.doctor.facts import DataFact, LimitsFact
@@ -124,7 +125,7 @@ def test_a_slow_disk_is_a_warning(
 def test_codes_of_commands_without_a_cluster(
     run: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, line: str
 ) -> None:
-    monkeypatch.setattr(support_bundle, "_STATUS_WITHIN_S", 1.0)
+    monkeypatch.setattr(doctor, "_STATUS_WITHIN_S", 1.0)
     port = free_ports(2)
     (tmp_path / "gone.toml").write_text(GONE.format(port=port, next=port + 1))
     (tmp_path / "wrong.toml").write_text('[cluster]\nname = "x"\nnmae = 1\n')

@@ -12,7 +12,7 @@ from brokerha.cli.cluster.log import differing
 from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
 from brokerha.model.errors import InvalidRequest, TimedOut, Unreachable
-from brokerha.model.operations import By, Delete, Published, Put, QuadsChanged, pack_effect
+from brokerha.model.operations import By, Change, Delete, Published, Put, QuadsChanged, pack_effect
 from brokerha.model.records import Started
 from tests.unit.cli.fake_cluster import FakeClient, answer, line, node
 
@@ -110,7 +110,7 @@ def test_show_as_table_has_one_head(run, cluster):
     assert [each[0] for each in words[1:]] == ["1", "2"]
 
 
-EFFECTS = [
+EFFECTS: list[list[Change]] = [
     [Put("put", "stock", b"sku-1", b"9"), Put("put", "stock", b"\xff", b"9"), By("by", "anna")],
     [QuadsChanged("quads", "main", ("<a> <b> <c>",), ("<a> <b> <d>", "<a> <b> <e>"))],
     [Published("publish", "orders", "t3.1", "text/plain", b"m"), Delete("delete", "stock", b"sku-1")],
