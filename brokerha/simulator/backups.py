@@ -15,12 +15,12 @@ from brokerha.master.config import MasterConfig
 from brokerha.master.standby import Standby
 from brokerha.model.errors import NotReady
 from brokerha.model.ids import NodeId
-from brokerha.model.ready import CopyAnswer, CopyDecision, LoadOpened, OpenLoad
+from brokerha.model.ready import CopyDecision, LoadOpened, OpenLoad
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
 from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner, carry_out_journal
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.simulator.disk import SimJournal, SimJournalCopy, sim_copy
-from brokerha.simulator.nodes import MasterProcess, refused_by_full_disk
+from brokerha.simulator.nodes import Door, MasterProcess, refused_by_full_disk
 from brokerha.simulator.processes import SimClock, Surroundings
 
 
@@ -139,13 +139,8 @@ class SimProcess(MasterProcess):
         self.world.checkers.on_process_emptied(self)
 
 
-class SimJournalDoor:
+class SimJournalDoor(Door):
     """`JournalDoor` of a simulated process: one decision after the other; the loop opens a load at once."""
-
-    def __init__(self, process: SimProcess) -> None:
-        self._process = process
-        self._answers: list[CopyAnswer] = []
-        self._free_us = 0
 
     def begin(self, decision: CopyDecision) -> None:
         """Start a decision."""
@@ -158,10 +153,6 @@ class SimJournalDoor:
         self._free_us = max(world.now_us + process.write_us(), self._free_us + 1)
         world.at(self._free_us, self._finish, process.life, decision)
 
-    def _finish(self, life: int, decision: CopyDecision) -> None:
-        if life == self._process.life:
-            self._process.guarded(self._carry_out, decision)
-
     def _carry_out(self, decision: CopyDecision) -> None:
         process = self._process
         process.reach("copy absent", (decision,))
@@ -173,11 +164,6 @@ class SimJournalDoor:
         if answer is not None:
             self._answers.append(answer)
         process.wake()
-
-    def finished(self) -> list[CopyAnswer]:
-        """Return the answers since the last call."""
-        answers, self._answers = self._answers, []
-        return answers
 
 
 class SimGroup:

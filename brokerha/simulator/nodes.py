@@ -9,6 +9,7 @@ Masters of several processes are in backups.py.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 from brokerha.master.config import MasterConfig
 from brokerha.master.site_commands import SiteCommands
@@ -299,15 +300,34 @@ def refused_by_full_disk(process: Process, decision: CopyDecision) -> CopyAnswer
     return LoadFailed("the disk is full", is_disk_full=True) if isinstance(decision, BeginLoad | KeepChunk | OpenLoad) else None
 
 
-class SimDoor:
+class Door:
+    """Work beside the loop of a simulated process, whose answers the loop takes later."""
+
+    def __init__(self, process: Process) -> None:
+        self._process: Any = process
+        self._answers: list[Any] = []
+        self._free_us = 0
+        """Time at which the started work, except that on a store, is done."""
+
+    def _finish(self, life: int, decision: Decision) -> None:
+        if life == self._process.life:
+            self._process.guarded(self._carry_out, decision)
+
+    def _carry_out(self, decision: Any) -> None:
+        raise NotImplementedError
+
+    def finished(self) -> list[Any]:
+        """Return the answers since the last call."""
+        answers, self._answers = self._answers, []
+        return answers
+
+
+class SimDoor(Door):
     """`StoreDoor` of a simulated worker: runs one decision at a time that writes the store, and others concurrently in order."""
 
     def __init__(self, process: SimWorker, copy: SimCopy) -> None:
+        super().__init__(process)
         self.copy = copy
-        self._process = process
-        self._answers: list[StoreAnswer] = []
-        self._free_us = 0
-        """Time at which the started work beside the store is done."""
 
     def begin(self, decision: Decision) -> None:
         """Start a decision."""
@@ -318,11 +338,6 @@ class SimDoor:
         if not isinstance(decision, StoreDecision):
             at_us = self._free_us = max(at_us, self._free_us + 1)
         process.world.at(at_us, self._finish, process.life, decision)
-
-    def _finish(self, life: int, decision: Decision) -> None:
-        process = self._process
-        if life == process.life:
-            process.guarded(self._carry_out, decision)
 
     def _carry_out(self, decision: Decision) -> None:
         process = self._process
@@ -364,8 +379,3 @@ class SimDoor:
         process.world.checkers.on_copy(process.node, self.copy, decision)
         process.reach("copy there", (decision,))
         return answer
-
-    def finished(self) -> list[StoreAnswer]:
-        """Return the answers since the last call."""
-        answers, self._answers = self._answers, []
-        return answers

@@ -15,7 +15,7 @@ from brokerha.model.ids import NodeId
 from brokerha.model.operations import Operation
 from brokerha.model.requests import TxReply
 from brokerha.simulator.backups import SimGroup, SimProcess
-from brokerha.simulator.clients.tx_steps import COMMIT, Run, Step
+from brokerha.simulator.clients.transactions import COMMIT, Run, Step
 from brokerha.simulator.processes import Aim
 from tests.simulation.scene import Scene
 

@@ -22,8 +22,7 @@ from brokerha.model.records import Accepted, Added, Record, TxDecided, TxPrepare
 from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, TxReply
 from brokerha.model.reserved.branches import branch_id, prepare_id
 from brokerha.simulator.checks.truth import Truth, check
-from brokerha.simulator.clients.transactions import TxClients
-from brokerha.simulator.clients.tx_steps import Run, Step
+from brokerha.simulator.clients.transactions import Run, Step, TxClients
 
 
 class TxChecks:

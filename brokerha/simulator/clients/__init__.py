@@ -1,6 +1,5 @@
 """Clients of a world: writers, clients of transactions.
 
     workload.py       clients that write, give up and ask again
-    transactions.py   clients that run transactions: move tokens of the bank, take messages, prepare, commit, roll back
-    tx_steps.py       memory of the clients of transactions
+    transactions.py   clients that run transactions, and their memory: move tokens of the bank, take messages, prepare, commit, roll back
 """

@@ -16,10 +16,11 @@ from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.outside.authors import signed
 from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, REFUSED, SYNCHRONISED, UNKNOWN, Reply, Submit
 from brokerha.simulator.backups import SimGroup, SimProcess
-from brokerha.simulator.clients.tx_steps import USERS
 from brokerha.simulator.cluster import Cluster
 from brokerha.simulator.nodes import SimMaster
 
+USERS = ("", "anna", "bert")
+"""Users for the writes, as the door names them."""
 RETRY_US = (20_000, 300_000)
 """Pause before a write is handed in again."""
 
