@@ -2,6 +2,9 @@
 
 Read calls take ``min_lsn``: see at least this LSN, or ``"latest"``. Inside a transaction they show the state at one LSN, with the
 transaction's own operations so far on top.
+
+>>> Literal("1", XSD + "integer").native()
+1
 """
 
 from __future__ import annotations
@@ -65,11 +68,7 @@ class Literal(NamedTuple):
     language: str = ""
 
     def native(self) -> str | int | float | bool | Decimal:
-        """Return a number or a truth value if the datatype says so, else the text. Raises ValueError for ill-typed text.
-
-        >>> Literal("1", XSD + "integer").native()
-        1
-        """
+        """Return a number or a truth value if the datatype says so, else the text. Raises ValueError for ill-typed text."""
         if self.datatype in _INTEGERS:
             return int(self.value)
         if self.datatype == XSD + "decimal":

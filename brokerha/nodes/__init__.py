@@ -10,6 +10,7 @@
     building.py    a node from the cluster file: opens data, connects, composes
     serving.py     one node in the foreground, until a signal
     settings.py    run-time settings at one node: the known rows, the values in force, the values that wait for its next start
-    loop.py        the thread of a node, and calls from other threads; times at which periodic work is due
+    loop.py        the thread of a node, and calls from other threads
+    timetable.py   times at which periodic work is due
     restoring.py   directories of nodes, made from a backup
 """

@@ -28,7 +28,7 @@ from brokerha.nodes.config.rules import check_rules, http_address
 from brokerha.nodes.config.settings import Setting, at_run_time, nearest, number, required, setting, settings_of, word
 from brokerha.nodes.reads.book import MIB, ReadLimits
 from brokerha.nodes.reads.routing import RoutingLimits
-from brokerha.nodes.worker.guarding import MACHINE_SHARE, GuardLimits
+from brokerha.nodes.worker.limits import MACHINE_SHARE, GuardLimits
 from brokerha.replication.site.config import FeedConfig
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.sync.config import ACKNOWLEDGE, SyncConfig

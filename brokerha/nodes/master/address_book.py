@@ -30,6 +30,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from brokerha.model.ids import NodeId
+from brokerha.model.ready import TxQueueDecision
 from brokerha.model.requests import Absence
 from brokerha.model.wire.messages import (
     BETWEEN_PROCESSES,
@@ -40,7 +41,7 @@ from brokerha.model.wire.messages import (
     StatusReport,
     StatusRequest,
 )
-from brokerha.ports.transport import ClientMessage, Inbound, Transport, TransportStatus
+from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, Transport, TransportStatus
 
 _AS_ITSELF: frozenset[type[Message]] = BETWEEN_PROCESSES | {StatusRequest, StatusReport, SettingsRequest, SettingsReport}
 """Messages that a standby sends under its own id, which can be that of its master."""
@@ -178,17 +179,20 @@ class AddressedTransport:
         self._heard_s: dict[NodeId, float] = {}
         self._fenced = 0
         self._speaks_for: tuple[NodeId, int] | None = None
-        # Passed on unchanged.
-        self.point, self.trust = book.point, book.trust
-        self.wake, self.leave_broker_node, self.close = transport.wake, transport.leave_broker_node, transport.close
-        self.reply, self.settle, self.reject = transport.reply, transport.settle, transport.reject
-        self.serve_shared, self.serve_clients, self.tx_queue = transport.serve_shared, transport.serve_clients, transport.tx_queue
 
     def speak_for(self, master: NodeId, incarnation: int) -> None:
         """Send under this master's name from now on, except between processes; with ``""``, only as itself."""
         self._speaks_for = (master, incarnation) if master else None
         if master:
             self._book.doubt()
+
+    def point(self, master: NodeId, process: NodeId) -> None:
+        """Send messages for this master to this process from now on, until another one is heard as the master."""
+        self._book.point(master, process)
+
+    def trust(self, masters: Iterable[NodeId], journals: Mapping[NodeId, str], retired: Collection[tuple[NodeId, str]]) -> None:
+        """Set the masters and the journals that they are known by (`AddressBook.trust`)."""
+        self._book.trust(masters, journals, retired)
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
         """Send each message to the process that acts for its destination, or to all that possibly do."""
@@ -207,14 +211,50 @@ class AddressedTransport:
         """Whether the broker has another node to connect to."""
         return self._transport.has_other_nodes
 
+    def leave_broker_node(self, directions: Sequence[str]) -> None:
+        """Reconnect at another node of the broker."""
+        self._transport.leave_broker_node(directions)
+
     def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
         """Return the messages that arrived, except those of former primaries."""
         return [each for each in self._transport.receive(limit, timeout_ms) if self._is_heard(each)]
+
+    def wake(self) -> None:
+        """Make a waiting `receive` return at once."""
+        self._transport.wake()
+
+    def reply(self, replies: Sequence[ClientReply]) -> None:
+        """Queue answers to apps."""
+        self._transport.reply(replies)
+
+    def settle(self, messages: Sequence[ClientMessage]) -> None:
+        """Acknowledge messages of apps."""
+        self._transport.settle(messages)
+
+    def reject(self, message: ClientMessage, reason: str) -> None:
+        """Move a poison message of an app aside."""
+        self._transport.reject(message, reason)
+
+    def serve_shared(self, is_open: bool) -> None:
+        """Start or stop taking writes from the queues that all masters share."""
+        self._transport.serve_shared(is_open)
+
+    def serve_clients(self, is_open: bool) -> None:
+        """Start or stop taking messages of apps; another process of this master takes them instead."""
+        self._transport.serve_clients(is_open)
+
+    def tx_queue(self, decision: TxQueueDecision) -> None:
+        """Open, drop, follow or leave the queue of a transaction."""
+        self._transport.tx_queue(decision)
 
     def status(self) -> TransportStatus:
         """Return the status of the wire, with the number of messages of former primaries."""
         status = self._transport.status()
         return replace(status, counters={**status.counters, "fenced": self._fenced})
+
+    def close(self, timeout_ms: int = 5000) -> None:
+        """Publish the waiting messages, then disconnect."""
+        self._transport.close(timeout_ms)
 
     def _addressed(self, outgoing: Outgoing) -> list[Outgoing]:
         if type(outgoing.message) in BETWEEN_PROCESSES:

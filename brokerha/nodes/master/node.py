@@ -51,7 +51,8 @@ from brokerha.nodes.observing.hearing import Staleness, with_age
 from brokerha.nodes.observing.master_view import MasterView
 from brokerha.nodes.observing.status import StatusGathering, heard_of, summary
 from brokerha.nodes.observing.watching import FailureLog, Watching
-from brokerha.nodes.reads.routing import Reads, RoutingLimits
+from brokerha.nodes.reads.reading import Reads
+from brokerha.nodes.reads.routing import RoutingLimits
 from brokerha.nodes.reads.worker_order import WorkerFacts
 from brokerha.nodes.settings import NodeSettings
 from brokerha.ports.clock import Clock

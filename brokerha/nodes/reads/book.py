@@ -25,7 +25,7 @@ from typing import Any
 from brokerha.model.errors import BrokerhaError, NotReady, TimedOut
 from brokerha.model.ids import Lsn
 from brokerha.model.invariants import invariant
-from brokerha.nodes.loop import Timetable
+from brokerha.nodes.timetable import Timetable
 from brokerha.ports.front import ReadOutcome
 
 MIB = 1024 * 1024

@@ -20,27 +20,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import structlog
 
-# ---- Limits of a worker, as the cluster file sets them. They load without the worker.
-
-MACHINE_SHARE: Final = 0.75
-"""Share of the machine's memory for all workers of a site together."""
-
-
-@dataclass(frozen=True, slots=True)
-class GuardLimits:
-    """Limits of a worker."""
-
-    memory_bytes: int = 0
-    """0 for no limit."""
-    store_patience_s: float = 300.0
-    grace_s: float = 5.0
-
+from brokerha.nodes.worker.limits import GuardLimits
 
 log = structlog.get_logger()
 

@@ -48,7 +48,8 @@ from brokerha.nodes.observing.worker_view import LoadWatch, WorkerView
 from brokerha.nodes.reads.book import ReadLimits
 from brokerha.nodes.reads.pool import ReadAnswers, ReadPool
 from brokerha.nodes.settings import NodeSettings, put_in_force, rows_of
-from brokerha.nodes.worker.guarding import Guard, GuardLimits, Seen
+from brokerha.nodes.worker.guarding import Guard, Seen
+from brokerha.nodes.worker.limits import GuardLimits
 from brokerha.nodes.worker.runner import WorkerRunner, WorkThread, carry_out, carry_out_copy, failed_answer, state_of
 from brokerha.nodes.worker.tasks import Scrubbing, WorkerTasks
 from brokerha.ports.clock import Clock

@@ -286,6 +286,15 @@ def test_help_loads_nothing_heavy(tmp_path):
     assert done.stderr == "[]\n"
 
 
+def test_the_cluster_file_loads_nothing_heavy():
+    code = (
+        "import sys; import brokerha.nodes.config.cluster; "
+        "print(sorted({name.split('.')[0] for name in sys.modules} & {'rich', 'kombu', 'pika', 'httpx2', 'starlette', 'lmdb', 'structlog'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
 def test_a_command_loads_its_own_module_only(tmp_path):
     code = (
         "import sys; from brokerha.cli.main import main; main(['get', '--help']); "

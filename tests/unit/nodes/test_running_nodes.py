@@ -20,7 +20,7 @@ from brokerha.nodes.observing.hearing import Age, Staleness
 from brokerha.nodes.observing.probes import NO_WORKER_LINE
 from brokerha.nodes.observing.status import StatusGathering
 from brokerha.nodes.settings import NodeSettings
-from brokerha.nodes.worker.guarding import GuardLimits
+from brokerha.nodes.worker.limits import GuardLimits
 from brokerha.nodes.worker.node import WorkerNode
 from brokerha.ports.transport import Problem, TransportStatus
 from brokerha.replication.site.config import FeedConfig

@@ -8,7 +8,7 @@ import pytest
 
 from brokerha.model import errors
 from brokerha.model.wire.messages import Outgoing, Read, ReadResult
-from brokerha.nodes.reads.routing import Reads
+from brokerha.nodes.reads.reading import Reads
 from brokerha.nodes.reads.worker_order import WorkerFacts
 from brokerha.ports.front import ReadOutcome
 

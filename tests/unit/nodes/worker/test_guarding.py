@@ -9,7 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokerha.nodes.config.cluster import load_config
-from brokerha.nodes.worker.guarding import MIB, Guard, GuardLimits, Seen, machine_memory_bytes, own_memory_bytes
+from brokerha.nodes.worker.guarding import MIB, Guard, Seen, machine_memory_bytes, own_memory_bytes
+from brokerha.nodes.worker.limits import GuardLimits
 
 WELL = Seen(is_damaged=False, store_busy_s=0, idle_s=0, reads_left=0)
 LIMITS = GuardLimits(memory_bytes=100 * MIB, store_patience_s=300, grace_s=5)
