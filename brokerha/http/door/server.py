@@ -10,6 +10,7 @@ import asyncio
 import errno
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -19,6 +20,8 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from brokerha.http.door import accepting
+from brokerha.http.door.accepting import Accepting
 from brokerha.http.door.door import Door
 from brokerha.http.replaced import Certificate
 from brokerha.model.errors import ConfigurationError
@@ -61,9 +64,10 @@ class BoundedHeads(HttpToolsProtocol):
     The memory of one connection's head is bounded by the limit and by one read of the socket.
     """
 
-    def __init__(self, limits: HeadLimits, *arguments: Any, **named: Any) -> None:
+    def __init__(self, limits: HeadLimits, *arguments: Any, on_end: Callable[[], None] = lambda: None, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._limits = limits
+        self._on_end = on_end
         self._refusal: tuple[int, str] | None = None
         self._is_over = False
         """The connection was refused; further data is dropped."""
@@ -85,6 +89,7 @@ class BoundedHeads(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer."""
+        self._on_end()
         self._disarm()
         super().connection_lost(exc)
 
@@ -217,10 +222,19 @@ class BoundedHeads(HttpToolsProtocol):
 class HttpServer:
     """One listening address."""
 
-    def __init__(self, app: Any, host: str, port: int, tls: Certificate | None = None, heads: HeadLimits | None = None) -> None:
-        """Set up the server; without ``tls`` it speaks plain HTTP."""
+    def __init__(
+        self,
+        app: Any,
+        host: str,
+        port: int,
+        tls: Certificate | None = None,
+        heads: HeadLimits | None = None,
+        connections_limit: int = 0,
+    ) -> None:
+        """Set up the server; without ``tls`` it speaks plain HTTP. By default the limit of connections is that of the process."""
         self.host = host
         self._heads = heads or HeadLimits()
+        self._connections_limit = connections_limit or accepting.connections_limit()
         self._tls = tls
         self.port = port
         """The listening port; `start` replaces a configured 0 by a free one."""
@@ -249,10 +263,9 @@ class HttpServer:
             timeout_keep_alive=KEEP_ALIVE_S,
             # uvicorn calls it as a factory; its type wants a class.
             http=cast("type[asyncio.Protocol]", partial(BoundedHeads, self._heads)),
-            backlog=BACKLOG,
             ssl_context_factory=None if tls is None else lambda _config, _default: tls.context(),
         )
-        self._server = _Server(config, listening, getattr(self._app, "door", None))
+        self._server = _Server(config, listening, self._connections_limit, getattr(self._app, "door", None))
         self._thread = threading.Thread(target=self._server.serve_until_stopped, name=f"http {self.port}", daemon=True)
         self._thread.start()
         if not self._server.is_up.wait(START_LIMIT_S) or self._server.fault is not None:
@@ -291,11 +304,13 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, woken by an event instead of a clock."""
+    """uvicorn, woken by an event instead of a clock, with a limit of connections."""
 
-    def __init__(self, config: uvicorn.Config, listening: socket.socket, door: Door | None) -> None:
+    def __init__(self, config: uvicorn.Config, listening: socket.socket, connections_limit: int, door: Door | None) -> None:
         super().__init__(config)
         self._door = door
+        self._connections_limit = connections_limit
+        self._accepting: Accepting | None = None
         self.is_up = threading.Event()
         self.fault: BaseException | None = None
         self._listening = listening
@@ -305,7 +320,7 @@ class _Server(uvicorn.Server):
     def serve_until_stopped(self) -> None:
         """Run the server; the body of the thread."""
         try:
-            self.run([self._listening])
+            self.run([])
         except BaseException as error:  # noqa: BLE001  (the thread must not die silently)
             self.fault = error
             log.error("the HTTP server has ended by a fault", **fault_fields(error))
@@ -317,7 +332,12 @@ class _Server(uvicorn.Server):
         """Start to listen, and signal it."""
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         await super().startup(sockets)
+        self._accepting = Accepting(self._listening, self._connections_limit, self._protocol, self.config.ssl)
         self.is_up.set()
+
+    def _protocol(self, on_end: Callable[[], None]) -> asyncio.Protocol:
+        make = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
+        return make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state, on_end=on_end)
 
     async def main_loop(self) -> None:
         """Sleep until asked to stop."""
@@ -326,6 +346,9 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish requests under way, then close the door's connections of this loop."""
+        if self._accepting is not None:
+            self._accepting.stop()
+        self._listening.close()
         await super().shutdown(sockets)
         if self._door is not None:
             self._door.leave()
