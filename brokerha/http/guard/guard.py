@@ -1,7 +1,8 @@
 """Authentication and roles: finds the user of a request, and refuses strangers and users without the role.
 
-Without users every request is allowed, which is for loopback. A page of another site never changes anything, with or without users:
-browsers send credentials and tell where a request comes from.
+Without users every request to a name of this door is allowed, which is for loopback. A page of another site never changes anything,
+with or without users: browsers send credentials and tell where a request comes from. A name of such a page that leads here since the
+page was loaded (DNS rebinding) is none of this door.
 
 Each method of each path has its role (app.py); the path's subject (`Place`) decides where the role must hold. Probes are open.
 Reading needs ``read``, also a long read that is sent with POST. Changing content needs ``write``; changing repositories or the
@@ -15,6 +16,8 @@ import base64
 import binascii
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from functools import lru_cache
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -152,6 +155,26 @@ def is_foreign(call: Call) -> bool:
         return urlsplit(origin).netloc != call.header(b"host").lower()
     except ValueError:  # No origin at all, such as http://[
         return True
+
+
+def is_misled(call: Call) -> bool:
+    """Tell whether this request is for a name that is none of this door, which has no users to protect it."""
+    hosts, host = call.door.hosts, call.header(b"host")
+    return hosts is not None and bool(host) and not _is_own(host.lower(), hosts)
+
+
+@lru_cache(maxsize=256)
+def _is_own(host: str, hosts: frozenset[str]) -> bool:
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    try:
+        ip_address(name)
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost") or name in hosts
+    # No site can have another one's address as its name.
+    return True
 
 
 def parse_origins(text: str) -> frozenset[str]:

@@ -146,6 +146,16 @@ def test_a_page_behind_a_proxy_changes_something_where_the_file_says_so() -> Non
     )
 
 
+def test_a_request_to_another_name_says_what_to_do() -> None:
+    refused = Node(hosts=frozenset({"m1.example.org"})).get("/kv/t", Host="evil.example:7201", Accept="application/json")
+    assert refused.status == 403
+    assert refused.json["text"] == (
+        "this door has no users, so it answers only to its own names, and evil.example:7201 is none: write http-users, "
+        "or that name into http-origins"
+    )
+    assert Node(hosts=frozenset({"m1.example.org"})).get("/kv/t", Host="").status == 200
+
+
 @pytest.mark.parametrize("text", ["brokerha.example.org", "https://", "ftp://a", "https://a/path", "https://u:p@a", "*", "null"])
 def test_what_is_no_origin_is_named(text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text)):
