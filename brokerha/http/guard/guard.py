@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import time
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import lru_cache
@@ -84,20 +85,23 @@ def store_of(path: str) -> tuple[str, str] | None:
 
 
 class Guard:
-    """The guard of one door: ``users`` returns the present users, ``wall_s`` the seconds of the wall clock."""
+    """The guard of one door: ``users`` returns the present users, ``wall_s`` the wall clock for ends of tokens, ``mono_s`` seconds."""
 
-    def __init__(self, users: Callable[[], Users], wall_s: Callable[[], float]) -> None:
+    def __init__(
+        self, users: Callable[[], Users], wall_s: Callable[[], float], mono_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._users = users
         self._wall_s = wall_s
+        self._mono_s = mono_s
         self._failures = Failures()
 
     async def refusal(self, call: Call, role: str, place: Place) -> Answer | None:
         """Return the refusal of this request, or None; note the user in the call."""
         if not role:
             return None
-        address, now_s = call.address(), self._wall_s()
+        address, now_s = call.address(), self._mono_s()
         scheme, _, given = call.header(b"authorization").partition(" ")
-        known = self._known(scheme.lower(), given.strip(), now_s) if given else None
+        known = self._known(scheme.lower(), given.strip(), self._wall_s()) if given else None
         if known is None:
             if not given:
                 return _unknown(call, "this needs a user: send a token (Bearer) or a name and a password (Basic)")
