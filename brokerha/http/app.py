@@ -9,9 +9,11 @@ Routing uses the raw path, so that percent-encoding is decoded once and afterwar
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from starlette.routing import Route, Router
 
@@ -181,9 +183,10 @@ def create_app(
     origins: frozenset[str] = frozenset(),
     prefix: str = "",
     local_reads: LocalReads | None = None,
+    hosts: frozenset[str] | None = None,
 ) -> Outside:
-    """Return the application of one node; without a guard every request is allowed. It does nothing before a server calls it."""
-    door = Door(front, limits or HttpLimits(), origins, local_reads)
+    """Return the application of one node; without a guard every request to one of ``hosts`` is allowed. It does nothing before a server calls it."""
+    door = Door(front, limits or HttpLimits(), origins, local_reads, hosts)
     routes = [Route(path, Endpoint(door, path, methods, guard)) for path, methods in PATHS.items()]
     # Only the router: `Endpoint` catches errors, as Starlette's application would.
     return Outside(Router(routes, redirect_slashes=False, default=not_found), door, prefix, origins)
@@ -204,6 +207,7 @@ class Way(NamedTuple):
     origins: frozenset[str]
     prefix: str
     tls: Certificate | None
+    hosts: frozenset[str] | None
 
 
 def way_of(config: ClusterConfig, node_id: str) -> Way | None:
@@ -238,7 +242,14 @@ def way_of(config: ClusterConfig, node_id: str) -> Way | None:
     except ValueError as error:
         raise ConfigurationError(f'{config.path}: http-prefix = "{config.http_prefix}": {error}') from None
     tls = None if certificate is None or key is None else Certificate(certificate, key)
-    return Way(host, port, guard, origins, prefix, tls)
+    return Way(host, port, guard, origins, prefix, tls, None if guard is not None else _hosts(config, origins))
+
+
+def _hosts(config: ClusterConfig, origins: frozenset[str]) -> frozenset[str]:
+    """Return the names of a door without users: of this machine, of the file's addresses and origins; containers are named after nodes."""
+    addresses = [http_address(node.http)[0] for node in config.nodes if node.http]
+    names = [socket.gethostname(), *addresses, *(urlsplit(origin).hostname or "" for origin in origins), *config.roles]
+    return frozenset(name.lower().rstrip(".") for name in names if name)
 
 
 def open_door(config: ClusterConfig, node_id: str, front: Front) -> HttpServer | None:
@@ -247,7 +258,7 @@ def open_door(config: ClusterConfig, node_id: str, front: Front) -> HttpServer |
     if way is None:
         return None
     local_reads = None if config.is_embedded or config.node(node_id).role == "worker" else LocalReads(config.name, config.data)
-    app = create_app(front, guard=way.guard, origins=way.origins, prefix=way.prefix, local_reads=local_reads)
+    app = create_app(front, guard=way.guard, origins=way.origins, prefix=way.prefix, local_reads=local_reads, hosts=way.hosts)
     return HttpServer(app, way.host, way.port, way.tls)
 
 

@@ -1,7 +1,8 @@
 """Authentication and roles: finds the user of a request, and refuses strangers and users without the role.
 
-Without users every request is allowed, which is for loopback. A page of another site never changes anything, with or without users:
-browsers send credentials and tell where a request comes from.
+Without users every request to a name of this door is allowed, which is for loopback. A page of another site never changes anything,
+with or without users: browsers send credentials and tell where a request comes from. A name of such a page that leads here since the
+page was loaded (DNS rebinding) is none of this door.
 
 Each method of each path has its role (app.py); the path's subject (`Place`) decides where the role must hold. Probes are open.
 Reading needs ``read``, also a long read that is sent with POST. Changing content needs ``write``; changing repositories or the
@@ -13,8 +14,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import time
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from functools import lru_cache
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -82,20 +86,23 @@ def store_of(path: str) -> tuple[str, str] | None:
 
 
 class Guard:
-    """The guard of one door: ``users`` returns the present users, ``wall_s`` the seconds of the wall clock."""
+    """The guard of one door: ``users`` returns the present users, ``wall_s`` the wall clock for ends of tokens, ``mono_s`` seconds."""
 
-    def __init__(self, users: Callable[[], Users], wall_s: Callable[[], float]) -> None:
+    def __init__(
+        self, users: Callable[[], Users], wall_s: Callable[[], float], mono_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._users = users
         self._wall_s = wall_s
+        self._mono_s = mono_s
         self._failures = Failures()
 
     async def refusal(self, call: Call, role: str, place: Place) -> Answer | None:
         """Return the refusal of this request, or None; note the user in the call."""
         if not role:
             return None
-        address, now_s = call.address(), self._wall_s()
+        address, now_s = call.address(), self._mono_s()
         scheme, _, given = call.header(b"authorization").partition(" ")
-        known = self._known(scheme.lower(), given.strip(), now_s) if given else None
+        known = self._known(scheme.lower(), given.strip(), self._wall_s()) if given else None
         if known is None:
             if not given:
                 return _unknown(call, "this needs a user: send a token (Bearer) or a name and a password (Basic)")
@@ -153,6 +160,26 @@ def is_foreign(call: Call) -> bool:
         return urlsplit(origin).netloc != call.header(b"host").lower()
     except ValueError:  # No origin at all, such as http://[
         return True
+
+
+def is_misled(call: Call) -> bool:
+    """Tell whether this request is for a name that is none of this door, which has no users to protect it."""
+    hosts, host = call.door.hosts, call.header(b"host")
+    return hosts is not None and bool(host) and not _is_own(host.lower(), hosts)
+
+
+@lru_cache(maxsize=256)
+def _is_own(host: str, hosts: frozenset[str]) -> bool:
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    try:
+        ip_address(name)
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost") or name in hosts
+    # No site can have another one's address as its name.
+    return True
 
 
 def parse_origins(text: str) -> frozenset[str]:

@@ -26,6 +26,8 @@ OWNER = "owner"
 HANDLES = 64
 """Limit of open descriptors."""
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+CROWDED = frozenset({errno.EMFILE, errno.ENFILE})
+"""No descriptor is left: a file was not opened, so nothing was written or synced. (Syncing can fail with ENOMEM, too.)"""
 
 
 class FileDisk:

@@ -29,7 +29,7 @@ import msgpack
 
 from brokerha.log.content import Content
 from brokerha.log.current import Beginning
-from brokerha.log.disks import FULL, FileDisk
+from brokerha.log.disks import CROWDED, FULL, FileDisk
 from brokerha.log.frames import FORGOTTEN, LAST, RECORD, TRIMMED, Frame, damaged, sealed, unsealed
 from brokerha.log.history import LogHistory, Recent, Unpacked
 from brokerha.log.ids import Ids
@@ -314,7 +314,7 @@ class Log(LogHistory):
             raise
 
     def _grow(self, *, is_due: bool = False) -> None:
-        """Begin another segment, or write ids, when due; a full disk postpones it, because the segment has all records."""
+        """Begin another segment, or write ids, when due; a full disk, or no free descriptor, postpones it: the segment has all records."""
         segments = self._segments
         try:
             if self._content.ids.is_full:
@@ -322,7 +322,7 @@ class Log(LogHistory):
             if is_due or segments.active.length >= segments.roll_at:
                 self._roll()
         except OSError as error:
-            if error.errno not in FULL:
+            if error.errno not in FULL | CROWDED:
                 self._refuse(error)
             segments.roll_at = segments.active.length + self._segment_bytes // 16
 

@@ -81,7 +81,7 @@ def _doors(cluster: EmbeddedCluster) -> Iterator[dict[str, str]]:
     with ExitStack() as stack:
         urls = {}
         for name, node in nodes.items():
-            server = HttpServer(create_app(node), LOOPBACK, 0)
+            server = HttpServer(create_app(node, hosts=frozenset()), LOOPBACK, 0)
             server.start()
             stack.callback(server.stop, _STOP_S)
             urls[name] = server.url

@@ -41,6 +41,8 @@ TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 MSGPACK = "application/x-msgpack"
 RETRY_AFTER_S = 1
+PIECE_BYTES = 64 * 1024
+"""Most bytes of an answer that are sent at once: what a client does not take waits in memory."""
 TEXT_LIMIT = 4000
 """Most characters of an error's text, which can repeat client input."""
 _NOT_IN_HEADERS = re.compile(r"[^\t -~\xa0-\xff]")
@@ -78,12 +80,23 @@ class Answer:
             headers.append((b"content-type", self.content_type.encode()))
             if self.pieces is None:
                 headers.append((b"content-length", str(len(self.body)).encode()))
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        if self.pieces is not None:
-            async for piece in self.pieces:
+        is_short = self.pieces is None and len(self.body) <= PIECE_BYTES
+        async with asyncio.timeout(stall_s):
+            # It waits for a client that does not read an earlier answer.
+            await send({"type": "http.response.start", "status": self.status, "headers": headers})
+            if is_short:
+                await send({"type": "http.response.body", "body": self.body})
+                return
+        async for piece in self.pieces or _whole(self.body):
+            for at in range(0, len(piece), PIECE_BYTES):
                 async with asyncio.timeout(stall_s):
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": self.body})
+                    await send({"type": "http.response.body", "body": piece[at : at + PIECE_BYTES], "more_body": True})
+        async with asyncio.timeout(stall_s):
+            await send({"type": "http.response.body", "body": b""})
+
+
+async def _whole(body: bytes) -> AsyncIterator[bytes]:
+    yield body
 
 
 def text(content: str, status: int = 200, headers: Mapping[str, str | int] | None = None) -> Answer:

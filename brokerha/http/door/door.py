@@ -73,7 +73,12 @@ class Door:
     """One HTTP door of one node; its counters belong to the event loop."""
 
     def __init__(
-        self, front: Front, limits: HttpLimits, origins: frozenset[str] = frozenset(), local_reads: LocalReads | None = None
+        self,
+        front: Front,
+        limits: HttpLimits,
+        origins: frozenset[str] = frozenset(),
+        local_reads: LocalReads | None = None,
+        hosts: frozenset[str] | None = None,
     ) -> None:
         limits.check()
         self.front = front
@@ -82,6 +87,8 @@ class Door:
         self.limits = limits
         self.origins = origins
         """Origins of pages that can change something, besides the door's own pages."""
+        self.hosts = hosts
+        """Names that a request can be for, besides loopback and addresses; None for every name."""
         self.requests = 0
         """Requests under way."""
         self.bodies_bytes = 0

@@ -18,7 +18,7 @@ from brokerha.http.door import answer as answers
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call, headers_of, wants_json
 from brokerha.http.door.door import Door
-from brokerha.http.guard import Guard, is_foreign, place_of, readable_reason, store_of
+from brokerha.http.guard import OPEN, Guard, is_foreign, is_misled, place_of, readable_reason, store_of
 from brokerha.model.errors import BrokerhaError, NotReady
 from brokerha.model.faults import fault_fields
 
@@ -192,10 +192,17 @@ class Endpoint:
                 403,
                 wants_json=call.wants_json(),
             )
+        method = "GET" if call.method == "HEAD" else call.method
+        if self._roles[method] != OPEN and is_misled(call):
+            return answers.told(
+                f"this door has no users, so it answers only to its own names, and {call.header(b'host')[:200]} is none: write http-users, "
+                "or that name into http-origins",
+                403,
+                wants_json=call.wants_json(),
+            )
         door = self._door
         if door.requests > door.limits.requests_limit:
             raise NotReady(f"{door.requests - 1} requests are under way at {door.front.node_id} already: try again")
-        method = "GET" if call.method == "HEAD" else call.method
         if self._guard is not None:
             if self._store is not None:
                 kind, parameter = self._store

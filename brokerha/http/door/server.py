@@ -10,6 +10,7 @@ import asyncio
 import errno
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -19,7 +20,9 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from brokerha.http.door.door import Door
+from brokerha.http.door import accepting
+from brokerha.http.door.accepting import Accepting
+from brokerha.http.door.door import Door, HttpLimits
 from brokerha.http.replaced import Certificate
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.faults import fault_fields
@@ -61,9 +64,16 @@ class BoundedHeads(HttpToolsProtocol):
     The memory of one connection's head is bounded by the limit and by one read of the socket.
     """
 
-    def __init__(self, limits: HeadLimits, *arguments: Any, **named: Any) -> None:
+    def __init__(
+        self, limits: HeadLimits, stall_s: float, *arguments: Any, on_end: Callable[[], None] = lambda: None, **named: Any
+    ) -> None:
         super().__init__(*arguments, **named)
         self._limits = limits
+        self._stall_s = stall_s
+        self._stall: asyncio.TimerHandle | None = None
+        self._unsent_bytes = 0
+        self._is_lost = False
+        self._on_end = on_end
         self._refusal: tuple[int, str] | None = None
         self._is_over = False
         """The connection was refused; further data is dropped."""
@@ -84,8 +94,12 @@ class BoundedHeads(HttpToolsProtocol):
         self._keep_alive()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
+        """Stop the timers."""
+        self._is_lost = True
+        self._on_end()
         self._disarm()
+        if self._stall is not None:
+            self._stall.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -122,12 +136,12 @@ class BoundedHeads(HttpToolsProtocol):
         if is_idle:
             if self.transport.can_write_eof():
                 self.transport.write_eof()
-            self.loop.call_later(LINGER_S, self.transport.close)
+            self.loop.call_later(LINGER_S, self._close)
             return
         # The request under way gets no more data, and must not answer after this.
         self.cycle.disconnected = True
         self.cycle.message_event.set()
-        self.transport.close()
+        self._close()
 
     # ---- what the parser calls
 
@@ -169,6 +183,48 @@ class BoundedHeads(HttpToolsProtocol):
         """Note the end of a request."""
         self._in_head = self._came_of_it = True
         super().on_message_complete()
+
+    # ---- a client that does not read
+
+    def pause_writing(self) -> None:
+        """Watch whether the client takes anything."""
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """Watch what is left."""
+        super().resume_writing()
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """Watch whether the client takes the end of an answer; a connection that is closed before that would wait for ever."""
+        super().on_response_complete()
+        self._watch()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End an idle connection, also of a client that has not taken all of its answers."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        self._close()
+
+    def _close(self) -> None:
+        self.transport.close()
+        self._watch()
+
+    def _watch(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+        if self._is_lost:
+            return
+        self._unsent_bytes = self.transport.get_write_buffer_size()
+        if self._unsent_bytes or self.transport.is_closing():
+            self._stall = self.loop.call_later(self._stall_s, self._look)
+
+    def _look(self) -> None:
+        if self.transport.is_closing() or self.transport.get_write_buffer_size() >= self._unsent_bytes:
+            self.transport.abort()
+        else:
+            self._watch()
 
     # ---- limits
 
@@ -217,14 +273,26 @@ class BoundedHeads(HttpToolsProtocol):
 class HttpServer:
     """One listening address."""
 
-    def __init__(self, app: Any, host: str, port: int, tls: Certificate | None = None, heads: HeadLimits | None = None) -> None:
-        """Set up the server; without ``tls`` it speaks plain HTTP."""
+    def __init__(
+        self,
+        app: Any,
+        host: str,
+        port: int,
+        tls: Certificate | None = None,
+        heads: HeadLimits | None = None,
+        connections_limit: int = 0,
+    ) -> None:
+        """Set up the server; without ``tls`` it speaks plain HTTP. By default the limit of connections is that of the process."""
         self.host = host
         self._heads = heads or HeadLimits()
+        self._connections_limit = connections_limit or accepting.connections_limit()
         self._tls = tls
         self.port = port
         """The listening port; `start` replaces a configured 0 by a free one."""
         self._app = app
+        door: Door | None = getattr(app, "door", None)
+        # The handler gives up first, and says so in the log.
+        self._stall_s = 1.0 + (door.limits if door is not None else HttpLimits()).answer_stall_s
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -248,11 +316,10 @@ class HttpServer:
             date_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
             # uvicorn calls it as a factory; its type wants a class.
-            http=cast("type[asyncio.Protocol]", partial(BoundedHeads, self._heads)),
-            backlog=BACKLOG,
+            http=cast("type[asyncio.Protocol]", partial(BoundedHeads, self._heads, self._stall_s)),
             ssl_context_factory=None if tls is None else lambda _config, _default: tls.context(),
         )
-        self._server = _Server(config, listening, getattr(self._app, "door", None))
+        self._server = _Server(config, listening, self._connections_limit, getattr(self._app, "door", None))
         self._thread = threading.Thread(target=self._server.serve_until_stopped, name=f"http {self.port}", daemon=True)
         self._thread.start()
         if not self._server.is_up.wait(START_LIMIT_S) or self._server.fault is not None:
@@ -291,11 +358,13 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, woken by an event instead of a clock."""
+    """uvicorn, woken by an event instead of a clock, with a limit of connections."""
 
-    def __init__(self, config: uvicorn.Config, listening: socket.socket, door: Door | None) -> None:
+    def __init__(self, config: uvicorn.Config, listening: socket.socket, connections_limit: int, door: Door | None) -> None:
         super().__init__(config)
         self._door = door
+        self._connections_limit = connections_limit
+        self._accepting: Accepting | None = None
         self.is_up = threading.Event()
         self.fault: BaseException | None = None
         self._listening = listening
@@ -305,7 +374,7 @@ class _Server(uvicorn.Server):
     def serve_until_stopped(self) -> None:
         """Run the server; the body of the thread."""
         try:
-            self.run([self._listening])
+            self.run([])
         except BaseException as error:  # noqa: BLE001  (the thread must not die silently)
             self.fault = error
             log.error("the HTTP server has ended by a fault", **fault_fields(error))
@@ -317,7 +386,12 @@ class _Server(uvicorn.Server):
         """Start to listen, and signal it."""
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         await super().startup(sockets)
+        self._accepting = Accepting(self._listening, self._connections_limit, self._protocol, self.config.ssl)
         self.is_up.set()
+
+    def _protocol(self, on_end: Callable[[], None]) -> asyncio.Protocol:
+        make = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
+        return make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state, on_end=on_end)
 
     async def main_loop(self) -> None:
         """Sleep until asked to stop."""
@@ -326,6 +400,9 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish requests under way, then close the door's connections of this loop."""
+        if self._accepting is not None:
+            self._accepting.stop()
+        self._listening.close()
         await super().shutdown(sockets)
         if self._door is not None:
             self._door.leave()

@@ -259,7 +259,7 @@ class ClusterConfig:
     http_origins: str = setting("",
         "Origins of pages that may change something and read answers besides those of the door's own address, as "
         "https://brokerha.example.org, with commas between several: for a proxy through which browsers reach the doors by another "
-        "name, and for pages of other sites (CORS).", default_text="none")
+        "name, and for pages of other sites (CORS). A door without users also answers to the names of their hosts.", default_text="none")
     http_prefix: str = setting("",
         "All paths are served below this one too, as /rdf4j-server: for clients that can only be given the address of an RDF4J "
         "server.", default_text="none")

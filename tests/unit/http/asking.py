@@ -58,9 +58,10 @@ class Node:
         guard: Guard | None = None,
         origins: frozenset[str] = frozenset(),
         prefix: str = "",
+        hosts: frozenset[str] | None = None,
     ) -> None:
         self.front = front or FakeFront()
-        self.app = create_app(self.front, limits, guard, origins, prefix)
+        self.app = create_app(self.front, limits, guard, origins, prefix, hosts=hosts)
 
     def ask(self, method: str, target: str, body: bytes | str = b"", headers: dict[str, str] | None = None, **more: str) -> Asked:
         """One request; ``more`` are headers with _ for -."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import http.server
+import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import httpx2
 import pytest
 
 import brokerha
@@ -75,6 +78,65 @@ def test_an_origin_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"http-origins has example\.org: write the scheme and the host"):
         opened(tmp_path, "127.0.0.1:7201", http_origins="example.org")
     assert opened(tmp_path, "127.0.0.1:7201", http_origins="https://example.org") is not None
+
+
+OWN_NAMES = [
+    "localhost:7201",
+    "LOCALHOST.",
+    "app.localhost:8080",
+    "127.0.0.1:7201",
+    "127.9.9.9",
+    "[::1]:7201",
+    "10.0.0.7:7201",
+    "[2001:db8::1]",
+    "m1.example.org:7201",
+    "m2.example.org",
+    "m1",
+    "w1:7301",
+    "brokerha.example.org",
+    "proxy.example.org:8443",
+]
+FOREIGN_NAMES = [
+    "evil.example:7201",
+    "localhost.evil.example",
+    "m1.example.org.evil.example",
+    "xm1",
+    "2130706433.evil.example",
+    "[evil.example]",
+    "a:b",
+]
+
+
+def statuses(door: HttpServer | None, path: str, hosts: Iterable[str], method: str = "GET") -> set[int]:
+    assert door is not None
+    door.start()
+    try:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{door.port}") as client:
+            return {client.request(method, path, headers={"Host": host}).status_code for host in hosts}
+    finally:
+        door.stop(0.2)
+
+
+def test_a_door_without_users_answers_only_to_its_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page whose name leads to this door since it was loaded (DNS rebinding) is a page of this door for its browser."""
+
+    def door(**keys: object) -> HttpServer | None:
+        found = config(tmp_path, "127.0.0.1:1", http_origins="https://brokerha.example.org,https://proxy.example.org:8443", **keys)
+        masters = (MasterEntry(id="m1", http="m1.example.org:7201"), MasterEntry(id="m2", http="m2.example.org:7201"))
+        made = open_door(replace(found, masters=masters, http_plain=True), "m1", FakeFront())
+        assert made is not None
+        made.host, made.port = "127.0.0.1", 0
+        return made
+
+    own = [*OWN_NAMES, socket.gethostname(), f"{socket.gethostname().upper()}:7201"]
+    # Then reads and writes by another name are refused, and say what to do
+    assert statuses(door(), "/protocol", own) == {200}
+    for method in ("GET", "PUT", "DELETE"):
+        assert statuses(door(), "/kv/t/a", FOREIGN_NAMES, method) == {403}
+    # But probes, and a door with users, answer to every name
+    assert statuses(door(), "/livez", FOREIGN_NAMES) == {200}
+    make_users(tmp_path, monkeypatch, ("app", "write"))
+    assert statuses(door(http_users="users.toml"), "/protocol", FOREIGN_NAMES) == {401}
 
 
 @pytest.mark.parametrize(

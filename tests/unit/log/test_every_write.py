@@ -6,6 +6,7 @@ is lost but for some sectors); for each call there are several of both.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -241,3 +242,33 @@ def test_what_a_failed_sync_left_is_never_told_and_written_anew_by_the_next_star
     found = Log(disk, "c", "m1").state()
     disk.lose_power()
     assert Log(disk, "c", "m1").state() == found
+
+
+@pytest.mark.parametrize("reason", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("ids_held", [3, 1_000])
+def test_a_log_for_which_there_is_no_descriptor_left_goes_on_in_its_segment(
+    ids_held: int, reason: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a process that can open no more files when the next segment, or the next file of ids, is due
+    disk = SimDisk("crowded")
+    log = Log(disk, "c", "m1", name="j", segment_bytes=3_000, ids_held=ids_held)
+    author = Author("m1")
+
+    def refused(name: str, reserve_bytes: int = 0) -> None:
+        raise OSError(reason, "too many open files", name)
+
+    # When it writes on
+    before = disk.names()
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "create", refused)
+        for n in range(40):
+            log.append(author.whole(f"a{n}"))
+    assert disk.names() == before
+    # Then everything is there, and the files come once there are descriptors again
+    for n in range(40):
+        log.append(author.whole(f"b{n}"))
+    assert len(disk.names()) > len(before)
+    disk.lose_power()
+    again = Log(disk, "c", "m1", segment_bytes=3_000, ids_held=ids_held)
+    assert again.state().lsn == 80
+    assert list(again.verify()) == []

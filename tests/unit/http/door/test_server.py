@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
 
 from brokerha.http import HttpLimits, HttpServer, create_app
+from brokerha.http.door.accepting import connections_limit
+from brokerha.http.replaced import Certificate
 from brokerha.model.errors import ConfigurationError
+from tests.support.tls_door import make_certificate
 from tests.unit.http.fake_front import FakeFront
 
 
@@ -91,3 +96,54 @@ def test_answers_are_not_held_back_by_the_network(server: HttpServer) -> None:
 
     assert listening is not None
     assert listening.proto == socket.IPPROTO_TCP
+
+
+def silent(server: HttpServer) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.port))
+    connection.settimeout(20)
+    return connection
+
+
+def is_answered(connection: socket.socket, tls: ssl.SSLContext | None) -> bool:
+    """Whether the door answers there; it closes a connection above its limit."""
+    try:
+        if tls is not None:
+            connection = tls.wrap_socket(connection, server_hostname="localhost")
+        connection.sendall(b"GET /protocol HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        return connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_connections_above_the_limit_are_closed_also_before_a_tls_handshake_and_those_that_are_there_stay(
+    is_tls: bool, tmp_path: Path
+) -> None:
+    certificate = key = None
+    if is_tls:
+        certificate, key = make_certificate(tmp_path, "localhost")
+    tls = ssl.create_default_context(cafile=certificate) if certificate else None
+    given = Certificate(certificate, key) if certificate and key else None
+    server = HttpServer(create_app(FakeFront(threaded=True)), "127.0.0.1", 0, given, connections_limit=3)
+    server.start()
+    try:
+        # Given as many silent connections as the door takes
+        there = [silent(server) for _ in range(3)]
+        # Then it closes each further one at once
+        for _ in range(5):
+            with silent(server) as further:
+                assert further.recv(1) == b""
+        # And those that are there can go on, and so can new ones in their place, also in that of one that sent nonsense
+        with there.pop() as connection:
+            connection.sendall(b"nonsense\r\n\r\n")
+        assert all(is_answered(connection, tls) for connection in there)
+        while not is_answered(silent(server), tls):
+            threading.Event().wait(0.005)
+    finally:
+        server.stop(1.0)
+
+
+def test_the_limit_of_connections_leaves_descriptors_to_the_node() -> None:
+    assert [connections_limit(soft) for soft in (256, 1024, 65_536, -1)] == [128, 512, 8192, 8192]

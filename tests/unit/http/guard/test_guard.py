@@ -36,9 +36,9 @@ class Wall:
         return self.now_s
 
 
-def guarded(wall: Wall | None = None) -> Node:
+def guarded(wall: Wall | None = None, mono: Wall | None = None) -> Node:
     users = Users(parse_users(TEXT + PASSWORD, "users.toml"))
-    return Node(guard=Guard(lambda: users, wall or Wall()))
+    return Node(guard=Guard(lambda: users, wall or Wall(), mono or Wall()))
 
 
 def basic(password: str) -> str:
@@ -101,8 +101,8 @@ def test_a_token_that_expired_lets_nobody_in() -> None:
 
 
 def test_who_guesses_waits_while_who_is_known_does_not() -> None:
-    wall = Wall()
-    node = guarded(wall)
+    mono = Wall()
+    node = guarded(mono=mono)
     for _ in range(FAILURES_LIMIT):
         assert node.get("/kv/t", Authorization="Bearer guess").status == 401
 
@@ -111,7 +111,21 @@ def test_who_guesses_waits_while_who_is_known_does_not() -> None:
     assert refused.status == 429
     assert int(refused.headers["retry-after"]) > 0
     assert node.get("/kv/t", Authorization="Bearer read").status not in {401, 403, 429}
-    wall.now_s += FAILURES_WINDOW_S
+    mono.now_s += FAILURES_WINDOW_S
+    assert node.get("/kv/t", Authorization="Bearer guess").status == 401
+
+
+@pytest.mark.parametrize("jump_s", [-3600.0, 3600.0])
+def test_a_wall_clock_that_jumps_changes_no_waiting_time(jump_s: float) -> None:
+    wall, mono = Wall(), Wall()
+    node = guarded(wall, mono)
+    for _ in range(FAILURES_LIMIT):
+        node.get("/kv/t", Authorization="Bearer guess")
+    # When the wall clock is set back or forward: then who guesses waits as long as before
+    wall.now_s += jump_s
+    refused = node.get("/kv/t", Authorization="Bearer guess")
+    assert (refused.status, int(refused.headers["retry-after"])) == (429, FAILURES_WINDOW_S)
+    mono.now_s += FAILURES_WINDOW_S
     assert node.get("/kv/t", Authorization="Bearer guess").status == 401
 
 
@@ -144,6 +158,16 @@ def test_a_page_behind_a_proxy_changes_something_where_the_file_says_so() -> Non
     assert (
         "it is from http://brokerha.example.org, and this door is node; for a proxy in between write http-origins" in refused.text
     )
+
+
+def test_a_request_to_another_name_says_what_to_do() -> None:
+    refused = Node(hosts=frozenset({"m1.example.org"})).get("/kv/t", Host="evil.example:7201", Accept="application/json")
+    assert refused.status == 403
+    assert refused.json["text"] == (
+        "this door has no users, so it answers only to its own names, and evil.example:7201 is none: write http-users, "
+        "or that name into http-origins"
+    )
+    assert Node(hosts=frozenset({"m1.example.org"})).get("/kv/t", Host="").status == 200
 
 
 @pytest.mark.parametrize("text", ["brokerha.example.org", "https://", "ftp://a", "https://a/path", "https://u:p@a", "*", "null"])
