@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, Self
 
+import structlog
+
 from brokerha.client.outcomes import error_of_reply
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call
@@ -29,6 +31,9 @@ from brokerha.nodes.front.checking import is_plain
 from brokerha.nodes.front.questions import note_command
 from brokerha.ports.front import ReadOutcome
 
+log = structlog.get_logger()
+QUERY_CHARS: Final = 1000
+"""Characters of a query in the log."""
 _APPLIED: Final = (APPLIED_LEVEL, 1)
 TRANSACTION: Final = b"brokerha-transaction"
 """Header of a read inside an open transaction, with its id."""
@@ -120,7 +125,20 @@ async def read(
         # Clients of HTTP do not know LSNs and expect to read their own writes.
         least = call.door.written_lsn()
     timeout_ms = timeout_ms or call.timeout_ms()
-    if call.door.local_reads is not None and not inside:
+    try:
+        return await _read(call, kind, name, arguments, least, timeout_ms, is_inside=bool(inside))
+    except TimedOut as error:
+        if query := str(arguments.get("query", ""))[:QUERY_CHARS]:
+            # The worker knows only the text of a query that is stuck: who sent it, only the door knows.
+            who = {"user": call.user_name(), "origin": call.address()}
+            log.warning("a query timed out", node=call.front.node_id, repository=name, query=query, **who, reason=str(error))
+        raise
+
+
+async def _read(
+    call: Call, kind: str, name: str, arguments: dict[str, Any], least: Lsn, timeout_ms: int, *, is_inside: bool
+) -> ReadOutcome:
+    if call.door.local_reads is not None and not is_inside:
         began_s = asyncio.get_running_loop().time()
         outcome = await _read_near(call, call.door.local_reads, kind, name, arguments, least, timeout_ms)
         if outcome is not None:

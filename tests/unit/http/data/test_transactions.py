@@ -6,9 +6,10 @@ from typing import Any
 
 import msgpack
 import pytest
+import structlog
 
 from brokerha.http import HttpLimits
-from brokerha.model.errors import JournalFull, KeyReused, NotReady, ReadOnly
+from brokerha.model.errors import JournalFull, KeyReused, NotReady, ReadOnly, TimedOut
 from brokerha.model.operations import pack_operations
 from brokerha.model.wire.client_wire import REPLIES_TYPE, WRITES_TYPE, encode_writes
 from tests.unit.http.asking import JSON, MSGPACK, Node
@@ -110,6 +111,16 @@ def test_a_node_that_does_not_answer_at_all_is_504_too() -> None:
     assert (write.status, write.headers["brokerha-tx"]) == (504, "m1.1")
     assert "outcome unknown" in write.text
     assert (read.status, read.headers["brokerha-error"]) == (503, "TimedOut")
+
+
+def test_the_door_knows_who_sent_a_query_that_timed_out(node: Node) -> None:
+    node.front.read_error = TimedOut("the read did not finish in its time: ask for less, or give it more time")
+    with structlog.testing.capture_logs() as lines:
+        assert node.get("/repositories/main?query=ASK%7B%7D").status == 503
+        assert node.get("/kv/t/k").status == 503
+    (line,) = [line for line in lines if line["event"] == "a query timed out"]
+    assert (line["repository"], line["query"], line["user"], line["node"]) == ("main", "ASK{}", "", node.front.node_id)
+    assert {"origin", "reason"} <= line.keys()
 
 
 @pytest.mark.parametrize(
