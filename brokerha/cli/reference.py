@@ -449,7 +449,10 @@ JSON are never taken away within a major version. Progress is shown on a termina
 | 2 | failed, or a person has to act |
 | 3 | no node can be reached |
 | 64 | the command line is wrong |
+| 77 | the door does not know you, or you lack the right |
 | 78 | the cluster file is wrong |
+
+A name that the cluster does not know is 2. Only to take away what is not there is done already, 0: `log unpin`, `peer remove`, `worker remove`.
 
 """
 

@@ -17,7 +17,7 @@ import httpx2
 from brokerha.client.http_connections import identity_headers, trusted
 from brokerha.deploying.files import read_secret
 from brokerha.deploying.machine import url_file
-from brokerha.doctor.facts import BrokerFact, ClockFact, ManagementFact, PortFact, QueueFact, SettingsFact, Wanted
+from brokerha.doctor.facts import BrokerFact, ClockFact, ManagementFact, PortFact, QueueFact, SettingsFact, Wanted, WorkersFact
 from brokerha.doctor.machine_facts import is_here, listens, own_addresses
 from brokerha.http.app import way_of
 from brokerha.model.errors import ConfigurationError
@@ -91,6 +91,17 @@ def settings_facts(config: ClusterConfig, environ: Mapping[str, str]) -> list[Se
             rows = json.loads(told or "")["settings"]
             waiting = frozenset(row["name"] for row in rows if not row["live"] and row["in_force"] != row["value"])
             found.append(SettingsFact(master.id, {row["name"]: str(row["in_force"]) for row in rows}, waiting))
+    return found
+
+
+def workers_facts(config: ClusterConfig, environ: Mapping[str, str]) -> list[WorkersFact]:
+    """Read the list of workers of all masters that show it."""
+    found = []
+    for master in config.masters:
+        told = text_of(config, master.id, "cluster/workers", environ) if master.http else None
+        with suppress(TypeError, ValueError, KeyError):
+            listed = frozenset(row["id"] for row in json.loads(told or "")["workers"])
+            found.append(WorkersFact(master.id, tuple(config.workers_of(master.id)), listed))
     return found
 
 

@@ -95,6 +95,16 @@ class SettingsFact:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkersFact:
+    """Workers of a master."""
+
+    node: str
+    in_file: tuple[str, ...]
+    listed: frozenset[str]
+    """Those that the running master has."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClockFact:
     """Offset of another machine's clock from this one."""
 

@@ -26,6 +26,7 @@ from brokerha.doctor.facts import (
     QueueFact,
     SettingsFact,
     Wanted,
+    WorkersFact,
 )
 from brokerha.transports.topology import DATA_EXCHANGE, SYNC_EXCHANGE, any_writes_queue, foreign_problem
 
@@ -258,6 +259,21 @@ def of_settings(masters: Sequence[SettingsFact]) -> list[Finding]:
             command = f"restart {', '.join(waiting)}" if waiting else f"brokerha settings set {name} {value}"
             found.append(Finding(WARNING, f"setting {name}", f"it is {said}", command))
     return found or [Finding(OK, "settings of masters", f"the same at {', '.join(master.node for master in masters)}")]
+
+
+def of_workers(masters: Sequence[WorkersFact]) -> list[Finding]:
+    """Judge whether masters have the workers of the cluster file: after a worker add or remove they keep a list of their own."""
+    return [
+        Finding(
+            WARNING,
+            f"worker {worker}",
+            f"{each.node} does not have it; add it, or take it out of the cluster file",
+            f"brokerha worker add {worker}",
+        )
+        for each in masters
+        for worker in each.in_file
+        if worker not in each.listed
+    ]
 
 
 # ---- one broker, as one of its users sees it

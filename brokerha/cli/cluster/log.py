@@ -20,7 +20,7 @@ from brokerha.cli.common.command import SURVEY_S, Answer, Cluster, FormatOption,
 from brokerha.cli.common.output import Format
 from brokerha.cli.common.terminal import progress
 from brokerha.model import log_lineages
-from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachable, WentBack
+from brokerha.model.errors import InvalidRequest, NotAllowed, NotReady, TimedOut, Unreachable, WentBack
 from brokerha.model.operations import Accept, By, Change, Cleared, Delete, Published, Put, QuadsChanged, Staged, unpack_effect
 
 if TYPE_CHECKING:
@@ -469,6 +469,8 @@ def _everywhere(cluster: Cluster, command: str, master: str, **arguments: Any) -
             told.answers[at] = (cluster.command if master else cluster.ask)(at, command, **arguments)
         except (Unreachable, TimedOut) as error:
             told.silent[at] = str(error)
+        except NotAllowed:
+            raise
         except (InvalidRequest, NotReady) as error:
             told.refused[at] = str(error)
     if told.silent and not told.answers and not told.refused:

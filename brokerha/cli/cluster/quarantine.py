@@ -17,6 +17,7 @@ import typer
 
 from brokerha.cli.common import exits, logs, output
 from brokerha.cli.common.command import Answer, ConfigFileOption, Group, Options, cluster_file, columns
+from brokerha.cli.common.terminal import YesOption, confirm
 from brokerha.model.errors import ConfigurationError, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
@@ -115,12 +116,12 @@ def drop(
     kept: Kept,
     ids: IdsArgument = None,
     everything: Annotated[bool, typer.Option("--all", help="All that is in quarantine.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Remove messages for good. There is no other copy of them."""
     _named(ids, everything)
-    if everything and not yes:
-        raise typer.BadParameter("--all removes every message for good: write --yes as well, after `brokerha quarantine list`")
+    if everything:
+        confirm("--all removes every message that `brokerha quarantine list` shows for good", yes)
     done = 0
     for quarantine, message in kept.messages(ids or ()):
         quarantine.drop(message)

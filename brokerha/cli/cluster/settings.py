@@ -11,6 +11,7 @@ import typer
 
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.command import Answer, Cluster, Group, Row, columns
+from brokerha.model.errors import InvalidRequest
 from brokerha.model.reserved.settings import name_problem
 
 COLUMNS = columns("name=SETTING", "value", "takes", "counts", "set_by", "when", "from")
@@ -49,7 +50,7 @@ def get(cluster: Cluster, name: NameArgument) -> Answer:
     answer = cluster.client.command("settings", {})
     found = [row for row in answer.pop("settings") if row["name"] == name]
     if not found:
-        raise typer.BadParameter(name_problem(name))
+        raise InvalidRequest(name_problem(name))
     return _answer({**answer, "setting": found[0]}, found, text=found[0]["value"])
 
 

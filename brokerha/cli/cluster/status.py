@@ -47,7 +47,7 @@ def status(
     Exit code: 0 healthy, 1 degraded (passes by itself once its cause is gone), 2 a person has to act, 3 no node answers.
     """
     if not watch:
-        return show(cluster.client.status(), chosen)
+        return _show_with_file(cluster, chosen)
     return _watch(cluster, interval_s, chosen)
 
 
@@ -60,7 +60,7 @@ def _watch(cluster: Cluster, interval_s: float, chosen: Format) -> int:
             if sys.stdout.isatty() and chosen is Format.TABLE:
                 print(CLEAR, end="")
             try:
-                code = show(cluster.client.status(), chosen)
+                code = _show_with_file(cluster, chosen)
             except (Unreachable, NotReady) as error:
                 code = exits.exit_code_of(error)
                 exits.say(exits.error_line(error))
@@ -68,6 +68,21 @@ def _watch(cluster: Cluster, interval_s: float, chosen: Format) -> int:
             pause.wait(interval_s)
     except KeyboardInterrupt:
         return code
+
+
+def _show_with_file(cluster: Cluster, chosen: Format) -> int:
+    """Write the status, and workers of the cluster file that their masters do not have."""
+    answer = cluster.client.status()
+    code = show(answer, chosen)
+    if (file := cluster.file) is not None:
+        known = {node["id"]: node["state"] for node in answer["nodes"]}
+        silent = {states.UNREACHABLE, states.WAITING_FOR_PRIMARY}
+        for worker in file.workers:
+            if worker.id not in known and known.get(worker.master, states.UNREACHABLE) not in silent:
+                exits.say(
+                    f"{worker.master} has no worker {worker.id}, which is in the cluster file: brokerha worker add {worker.id}"
+                )
+    return code
 
 
 def show(answer: Mapping[str, Any], chosen: Format) -> int:

@@ -105,9 +105,9 @@ def add(
         typer.Option(
             "--role",
             metavar="none|read|write|admin",
-            help="Each role includes the ones before it; none: only what is said of single stores.",
+            help="Each role includes the ones before it; none: only what is said of single stores. Without it a user keeps all rights.",
         ),
-    ],
+    ] = "",
     repository: Annotated[
         list[str] | None,
         typer.Option("--repository", metavar="NAME=ROLE", help="The role in one repository instead; again for each."),
@@ -127,26 +127,25 @@ def add(
         float, typer.Option("--expires-h", metavar="HOURS", min=0.01, max=YEAR_HOURS, help="With --token: how long it is good for.")
     ] = DEFAULT_HOURS,
 ) -> None:
-    """Add a user; or give an existing one other roles, another password or one more token.
+    """Add a user; or give an existing one another password or one more token, or other roles.
 
-    The roles of this command replace all earlier ones, also those for single repositories, tables, queues and graphs.
+    An existing user keeps all rights without --role. With it, the roles of this command replace all earlier ones, also those for single
+    repositories, tables, queues and graphs, and it says which rights ended or changed.
     The password is read from standard input; at a terminal it is asked for. The token is written to standard output, this once.
     """
-    from brokerha.http.users import NONE, ROLES, Token, User, hash_password, hash_token
+    from brokerha.http.users import Token, User, hash_password, hash_token
     from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 
-    if role not in ROLES:
-        raise typer.BadParameter(f"--role {role}: write one of {', '.join(ROLES)}")
     given = {"--repository": (GRAPH, repository), "--table": (TABLE, table), "--queue": (QUEUE, queue)}
     stores = dict(_right(option, kind, each) for option, (kind, named) in given.items() for each in named or [])
     graphs = dict(map(_right_in_graph, graph or []))
-    if role == NONE and not (stores or graphs):
-        raise typer.BadParameter(
-            "--role none: name what this user may, with --repository, --table or --queue NAME=ROLE, or --graph NAME:IRI=ROLE"
-        )
     _quoted(name)
     users = users_file.read()
-    known = users.get(name, User(name, role))
+    before = users.get(name)
+    if not role and before is not None and not (stores or graphs):
+        role, stores, graphs = before.role, before.stores, before.graphs
+    _check_role(role, is_for_stores=bool(stores or graphs))
+    known = before or User(name, role)
     now_s, made = time.time(), ""
     live = tuple(each for each in known.tokens if each.expires_s > now_s)
     if token:
@@ -161,6 +160,25 @@ def add(
     users_file.write(users)
     more = _listed(users[name])
     exits.say(f"{name} has the role {role} in {users_file.path}" + (f", and {more}" if more else ""))
+    if before is not None and (ended := sorted({*_rights(before)} - {*_rights(users[name])})):
+        exits.say(f"{name} no longer has: {', '.join(ended)}")
+
+
+def _check_role(role: str, *, is_for_stores: bool) -> None:
+    from brokerha.http.users import NONE, ROLES
+
+    if not role:
+        raise typer.BadParameter(
+            "write --role, because the rights of this command replace all earlier ones"
+            if is_for_stores
+            else "write --role: only a user that is there already keeps its rights without it"
+        )
+    if role not in ROLES:
+        raise typer.BadParameter(f"--role {role}: write one of {', '.join(ROLES)}")
+    if role == NONE and not is_for_stores:
+        raise typer.BadParameter(
+            "--role none: name what this user may, with --repository, --table or --queue NAME=ROLE, or --graph NAME:IRI=ROLE"
+        )
 
 
 @app.command("list")
@@ -235,11 +253,19 @@ def _by_repository(user: User) -> dict[str, dict[str, str]]:
     return found
 
 
+def _rights(user: User) -> list[str]:
+    return [f"the role {user.role}", *_single_rights(user)]
+
+
 def _listed(user: User) -> str:
+    return ", ".join(_single_rights(user))
+
+
+def _single_rights(user: User) -> list[str]:
     from brokerha.model.operation_checks import GRAPH
 
     stores = [f"{'repository' if kind == GRAPH else kind} {name}={role}" for (kind, name), role in sorted(user.stores.items())]
-    return ", ".join([*stores, *(f"graph {of}:{graph}={role}" for (of, graph), role in sorted(user.graphs.items()))])
+    return [*stores, *(f"graph {of}:{graph}={role}" for (of, graph), role in sorted(user.graphs.items()))]
 
 
 def _table(user: User) -> str:

@@ -83,7 +83,11 @@ def _refuse_second_home(cluster: Cluster, worker: str, at: str) -> None:
 @app.command()
 def remove(cluster: Cluster, worker: WorkerArgument, force: ForceOption = False) -> Answer:
     """Remove a worker from its master: it gets nothing any more, and is not counted. Its data stays where it is."""
-    answer = _command(cluster, "remove", worker, force=force)
+    try:
+        at = cluster.master_of(worker)
+    except InvalidRequest as error:
+        return Answer({"worker": worker, "changed": False}, text=f"{error}: nothing was changed")
+    answer = cluster.command(at, "worker-remove", worker=worker, force=force)
     done = f"{worker} is no worker any more; stop its process, and take it out of the cluster file if it is there"
     return _told(answer, done, f"{worker} was none already: nothing was changed")
 

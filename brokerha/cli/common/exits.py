@@ -2,7 +2,8 @@
 
     0   done; the cluster is healthy          3    no node can be reached
     1   the cluster is degraded               64   the command line is wrong
-    2   failed, or a person has to act        78   the cluster file is wrong
+    2   failed, or a person has to act        77   the user is not known, or lacks the right
+                                              78   the cluster file is wrong
 
 An operating error is never a traceback: one line on standard error tells what happened, why, and what to do. Every other exception
 is a bug in brokerha, and is shown in full.
@@ -22,6 +23,8 @@ DEGRADED = 1
 FAILED = 2
 UNREACHABLE = 3
 USAGE = 64
+NOT_ALLOWED = 77
+"""As sysexits.h has it: a watcher must not take a forgotten token for a cluster that needs a person."""
 CONFIGURATION = 78
 INTERRUPTED = 130
 """128 + SIGINT: what a shell expects after Ctrl-C."""
@@ -36,6 +39,7 @@ class ReaderGone(Exception):
 _CODES: tuple[tuple[type[errors.BrokerhaError], int], ...] = (
     (errors.ConfigurationError, CONFIGURATION),
     (errors.Unreachable, UNREACHABLE),
+    (errors.NotAllowed, NOT_ALLOWED),
 )
 
 _REMEDIES: tuple[tuple[type[errors.BrokerhaError], str], ...] = (

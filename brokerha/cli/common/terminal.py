@@ -1,6 +1,6 @@
 """Interaction with a person at a terminal: a progress bar, notes while waiting, a question before a removal.
 
-A script gets no question, only the note of what will happen. Without a terminal on standard error there is no bar.
+A script gets no question and must say ``--yes``. Without a terminal on standard error there is no bar.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 MEGABYTE = 1e6
 PAUSE_S = 0.25
 """Pause between two questions."""
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask again on a terminal.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Without a terminal it is needed.")]
 
 
 def confirm(plan: str, is_sure: bool) -> None:
-    """Say what is going to happen, and ask a person at a terminal. Raises typer.Abort."""
+    """Say what is going to happen, and ask a person at a terminal. Raises typer.Abort, typer.BadParameter without a terminal."""
+    if not is_sure and not sys.stdin.isatty():
+        raise typer.BadParameter(f"there is no terminal to ask at, so write --yes: {plan}")
     exits.say(plan)
-    if not is_sure and sys.stdin.isatty():
+    if not is_sure:
         typer.confirm("Go on?", abort=True, err=True)
 
 

@@ -1,7 +1,7 @@
 """``brokerha tx``: transactions that are not over, and decisions by hand.
 
 A prepared transaction belongs to its coordinator. A decision by hand can contradict the coordinator's decision elsewhere. So it
-asks for ``--yes``, and is kept and reported until it is forgotten.
+asks first, or needs ``--yes``, and is kept and reported until it is forgotten.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import typer
 
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Answer, Cluster, Group, columns
+from brokerha.cli.common.terminal import YesOption, confirm
 from brokerha.model import states
 from brokerha.model.errors import NotFound
 from brokerha.model.ids import maker_of
@@ -27,7 +28,6 @@ SILENT = frozenset({states.UNREACHABLE, states.WAITING_FOR_PRIMARY})
 app = Group("Transactions that are not over: list, show, commit, rollback, forget, staged, drop-staged.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="TXID|XID", help="Transaction id, or xid as tx list shows it.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do it although its coordinator can have decided otherwise.")]
 
 
 @app.command("list")
@@ -105,11 +105,9 @@ def drop_staged(cluster: Cluster, name: NameArgument) -> Answer:
 
 
 def _decide(cluster: Cluster, action: str, name: str, yes: bool) -> Answer:
-    if not yes:
-        raise typer.BadParameter(
-            f"{action} by hand may contradict what the coordinator of the transaction decided elsewhere: look at tx show {name},"
-            " then write --yes"
-        )
+    confirm(
+        f"{action} by hand may contradict what the coordinator of the transaction decided elsewhere: look at tx show {name}", yes
+    )
     row = _found(cluster, name)
     if row is None and action == "rollback" and maker_of(name):
         row = _left_behind(cluster, name)

@@ -119,6 +119,7 @@ def examine(
         found.append(judging.of_deployment(files))
     found += judging.of_clocks(cluster_facts.clock_facts(cluster))
     found += judging.of_settings(cluster_facts.settings_facts(cluster, environ))
+    found += judging.of_workers(cluster_facts.workers_facts(cluster, environ))
     is_reachable = True
     if cluster.is_embedded:
         return [*found, Finding(OK, "broker", "embedded: one process, which needs none")], True

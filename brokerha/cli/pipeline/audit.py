@@ -16,10 +16,11 @@ from brokerha.cli.common import exits, output
 from brokerha.cli.common.command import DEFAULT_CONFIG, Answer, Cluster, FormatOption, master_urls
 from brokerha.cli.common.output import Format, counted
 from brokerha.cli.pipeline.command import ArchiveOption, Spark, job, progress_of
-from brokerha.model.errors import InvalidRequest
+from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachable
 
 if TYPE_CHECKING:
     from brokerha.nodes.config.cluster import ClusterConfig
+    from brokerha.pipeline.audit_copies import CopyAudit
     from brokerha.pipeline.report import ReportFacts, ReportOptions
     from brokerha.spark.audit import AuditReport
 
@@ -50,7 +51,9 @@ def audit(
     is_alone: Annotated[bool, typer.Option("--alone", help="The archive alone, also where a cluster file is.")] = False,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """Check an archive, and workers against it (with a cluster, all of them): what differs is named by node, store, key and LSN.
+    """Check an archive, and workers against it: what differs is named by node, store, key and LSN.
+
+    With a cluster file these are all workers with an HTTP door, and one of each master none of whose workers has one; with --url, that node's copy.
 
     Exit code 0: all is equal. 1: something could not be compared. 2: something differs. Nothing is written.
     """
@@ -68,6 +71,10 @@ def audit(
     )
     with progress_of("audit", "steps") as tell:
         report: AuditReport = program(options, spark.options(), tell)
+    if copies and cluster.file is not None:
+        report = dataclasses.replace(
+            report, copies=(*report.copies, *_left_out(cluster, cluster.file, {name for name, _ in copies}))
+        )
     _show(report, chosen)
     return {"equal": exits.DONE, "not compared": exits.DEGRADED}.get(report.result, exits.FAILED)
 
@@ -82,9 +89,34 @@ def copies_of(cluster: ClusterConfig) -> tuple[tuple[str, str], ...]:
     for master in cluster.masters:
         own = [(worker, known[worker]) for worker in cluster.workers_of(master.id) if worker in known]
         if not own and master.id in masters and cluster.workers_of(master.id):
-            own = [(f"a worker of {master.id}", masters[master.id])]
+            own = [(_one_of(master.id), masters[master.id])]
         found += own
     return tuple(found)
+
+
+def _left_out(cluster: Cluster, file: ClusterConfig, asked: set[str]) -> list[CopyAudit]:
+    """Return the workers that no address leads to, those added at run time included, as not compared."""
+    from brokerha.pipeline.audit_copies import NOT_COMPARED, CopyAudit
+
+    sites = {master.id: list(file.workers_of(master.id)) for master in file.masters}
+    try:
+        listed = [row for row in cluster.client.status()["nodes"] if row["role"] == "worker"]
+    except (Unreachable, TimedOut, NotReady):
+        listed = []
+    for row in listed:
+        if row["id"] not in sites.setdefault(row["master"], []):
+            sites[row["master"]].append(row["id"])
+    names: list[str] = []
+    for master, workers in sites.items():
+        if _one_of(master) in asked:
+            names += [f"another worker of {master}"] * (len(workers) - 1)
+        else:
+            names += [worker for worker in workers if worker not in asked]
+    return [CopyAudit(name, NOT_COMPARED, reason="it has no http in the cluster file") for name in names]
+
+
+def _one_of(master: str) -> str:
+    return f"a worker of {master}"
 
 
 def _show(report: AuditReport, chosen: Format) -> None:
@@ -123,7 +155,11 @@ def _summary(report: AuditReport) -> list[str]:
     equal = sum(copy.result == "equal" for copy in report.copies)
     if report.copies:
         hold = "holds" if len(report.copies) == 1 else "hold"
-        lines.append(f"{equal} of {counted(len(report.copies), 'worker')} {hold} what the log leads to")
+        left = ", ".join(copy.node for copy in report.copies if copy.result == "not compared")
+        lines.append(
+            f"{equal} of {counted(len(report.copies), 'worker')} {hold} what the log leads to"
+            + (f"; not compared: {left}" if left else "")
+        )
     if any(copy.result == "differs" for copy in report.copies):
         lines.append("brokerha worker copy NODE brings another copy to a worker that differs")
     ids = report.txids

@@ -110,6 +110,10 @@ class WorkerHearing:
         self._asked_ms = mono_ms
         self._of_silence, self._of_greetings = _Patience(), _Patience()
         self._greeted_ms = -GREETED_MS
+        self._begun_ms = mono_ms
+        self.is_known = False
+        """Whether the master has ever sent a greeting or lines, as it does to each worker on its list; the owner sets it."""
+        self._is_told = False
         self.is_greeted = False
         """Whether the last message was a greeting; lines end it, because a master sends them only to a worker that it hears."""
 
@@ -126,6 +130,13 @@ class WorkerHearing:
         if mono_ms - max(self.heard_ms, self._asked_ms) < ASK_MS:
             return False
         self._asked_ms = mono_ms
+        return True
+
+    def is_to_tell(self, mono_ms: int) -> bool:
+        """Tell, once, that the master has sent nothing since the start of this worker."""
+        if self.is_known or self._is_told or mono_ms - self._begun_ms < GREETED_MS:
+            return False
+        self._is_told = True
         return True
 
     def look(self, mono_ms: int) -> tuple[str, ...]:

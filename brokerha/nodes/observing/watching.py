@@ -181,6 +181,7 @@ class SiteLog:
         probe lost       w1 does not execute any more, w2 does          another site differs, agrees again
         needs attention  no copy is known to be good                    worker removed
         log not kept     w3 needs more of it than the limit allows      log kept again
+        cluster file differs   once, at the first look: the workers are not those of the file
 
     `note` is called after turns and compares the core with its last look: a few comparisons while nothing changes. It reads the
     core and changes nothing; it needs no care when a core was built again from the journal.
@@ -196,12 +197,16 @@ class SiteLog:
         self._attention = ""
         self._differing: frozenset[NodeId] = frozenset()
         self._dropped: tuple[Owner, ...] = ()
+        self._is_first = True
         for name in ("probe_turns_total", "probe_losses_total", "read_only_total", "pins_dropped_total"):
             self.counts[name] = 0
 
     def note(self, core: MasterCore, mono_ms: int) -> None:
         """Log the changes since the last call."""
         workers = core.site.workers
+        if self._is_first:
+            self._is_first = False
+            self._compare({*core.site.config.workers}, {*workers})
         for worker in workers.values():
             if self._standings.get(worker.node) is not worker.standing:
                 self._on_standing(worker)
@@ -216,6 +221,17 @@ class SiteLog:
             self._on_differing(core)
         if core.dropped_pins != self._dropped:
             self._on_dropped(core)
+
+    def _compare(self, file: set[NodeId], workers: set[NodeId]) -> None:
+        """Log workers that the cluster file names and this master does not have: it keeps its list after the first change by command."""
+        if unknown := sorted(file - workers):
+            log.warning(
+                "cluster file differs",
+                node=self._master,
+                no_workers=unknown,
+                what_counts=f"the workers are {', '.join(sorted(workers)) or 'none'}, as brokerha worker add and remove left them: "
+                f"add with brokerha worker add {unknown[0]}, or take the [[worker]] out of the cluster file",
+            )
 
     def _on_standing(self, worker: WorkerFeed) -> None:
         before = self._standings.get(worker.node)

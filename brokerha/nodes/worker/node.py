@@ -298,7 +298,7 @@ class WorkerNode:
 
     def _report_state(self) -> None:
         """Log each change of this worker's state in one line."""
-        core = self.runner.core
+        core, master = self.runner.core, self.config.master
         is_loaded = self._load_watch.note(core.replacing.loading, self.clock.now().mono_ms)
         if is_loaded and (load := self._load_watch.last) is not None:
             log.info("loaded", node=self.config.node, lsn=load.lsn, size_bytes=load.total_bytes, seconds=load.seconds)
@@ -306,6 +306,10 @@ class WorkerNode:
         if now != self._reported:
             self._reported = now
             log.info("follows", node=self.config.node, state=now[0], reason=now[1], lsn=core.applied, view=core.view)
+
+        if self._hearing.is_to_tell(self.clock.now().mono_ms):
+            reason = f"{master} does not run, or has no such worker: brokerha status, brokerha worker add {self.config.node} --master {master}"
+            log.warning("waits to be added", node=self.config.node, reason=reason)
 
     def on_damage(self, reason: str) -> None:
         """Stop reads and report damage of this copy to the core. Any thread can call this."""
@@ -319,6 +323,7 @@ class WorkerNode:
             self._hearing.heard_ms = now.mono_ms
         if isinstance(message, Apply | Execute):
             # The core gets it, too.
+            self._hearing.is_known |= envelope.sender == self.config.master
             if (self._hearing.is_greeted or not message.items) and envelope.sender == self.config.master:
                 self._on_lines(message, now)
             return False

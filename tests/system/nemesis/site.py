@@ -164,7 +164,7 @@ class NemesisSite(TxSite):
         """Take it out again, and stop it."""
         self.wake(LATER, ITS_WORKER)
         self.until(lambda: self.get(LATER, "/livez"), f"{LATER} answers")
-        self.do("peer", "remove", LATER, file=self.folder / f"{LATER}.toml")
+        self.do("peer", "remove", LATER, "--yes", file=self.folder / f"{LATER}.toml")
         self.stop(LATER, ITS_WORKER)
 
     # ---- the end of a lap

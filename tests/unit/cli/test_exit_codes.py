@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,13 @@ IN_CLUSTER = (
     (exits.DONE, "init supervisord -c broker.toml --check"),
     (exits.FAILED, "init systemd -c broker.toml --check --deploy elsewhere"),
     (exits.FAILED, "get prices nothing"),
+    (exits.FAILED, "settings get nope"),
+    (exits.FAILED, "settings set nope 1"),
+    (exits.FAILED, "worker off nope"),
+    (exits.FAILED, "repository remove nope --yes"),
+    (exits.DONE, "peer remove nope --yes"),
+    (exits.DONE, "worker remove nope"),
+    (exits.DONE, "log unpin nope"),
     (exits.FAILED, "consume nothing"),
     (exits.FAILED, "tx show nobody"),
     (exits.FAILED, "update 'INSERT NONSENSE'"),
@@ -134,7 +143,41 @@ def test_codes_of_commands_without_a_cluster(
     told(ran)
 
 
+class Refusing(BaseHTTPRequestHandler):
+    """A door that knows nobody."""
+
+    def do_GET(self) -> None:
+        body = b"who is it?"
+        self.send_response(401)
+        self.send_header("Brokerha-Error", "NotAllowed")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_PUT(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize("command", ["status", "get prices sku-1", "log pin night --from 1", "worker list"])
+def test_without_rights_no_command_says_that_a_person_has_to_act(run: Callable[..., Ran], command: str) -> None:
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            ran = run(*shlex.split(command), "--url", f"http://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+            serving.join()
+    assert ran.code == exits.NOT_ALLOWED, ran.err
+    assert "who is it?" in ran.err
+    told(ran)
+
+
 def test_every_code_of_the_table_is_shown() -> None:
     table = {int(code) for code in re.findall(r"^\| (\d+) \|", commands_page(), re.MULTILINE)}
-    assert table == {code for code, _ in (*IN_CLUSTER, *WITHOUT)}
-    assert table == {exits.DONE, exits.DEGRADED, exits.FAILED, exits.UNREACHABLE, exits.USAGE, exits.CONFIGURATION}
+    assert table == {exits.NOT_ALLOWED, *(code for code, _ in (*IN_CLUSTER, *WITHOUT))}
+    named = {exits.DONE, exits.DEGRADED, exits.FAILED, exits.UNREACHABLE, exits.USAGE, exits.NOT_ALLOWED, exits.CONFIGURATION}
+    assert table == named

@@ -20,6 +20,7 @@ from brokerha.doctor.facts import (
     QueueFact,
     SettingsFact,
     Wanted,
+    WorkersFact,
 )
 from brokerha.doctor.judging import (
     OK,
@@ -33,6 +34,7 @@ from brokerha.doctor.judging import (
     of_port,
     of_secret,
     of_settings,
+    of_workers,
     text,
     worst,
 )
@@ -217,6 +219,13 @@ def test_a_setting_that_counts_from_the_next_start_asks_for_that_start_and_not_f
     masters = [SettingsFact("m1", {"read-threads": "4"}, frozenset({"read-threads"})), SettingsFact("m2", {"read-threads": "8"})]
     (finding,) = of_settings(masters)
     assert (finding.what, finding.command) == ("it is 4 at m1, 8 at m2", "restart m1")
+
+
+def test_a_worker_of_the_file_that_its_master_does_not_have_is_a_warning():
+    (finding,) = of_workers(
+        [WorkersFact("m1", ("w1a", "w1c"), frozenset({"w1a", "w1x"})), WorkersFact("m2", ("w2",), frozenset({"w2"}))]
+    )
+    assert (finding.level, finding.subject, finding.command) == (WARNING, "worker w1c", "brokerha worker add w1c")
 
 
 def test_a_shared_user_on_this_machine_is_told_of_open_topics_as_a_warning():

@@ -136,18 +136,18 @@ def test_the_master_in_the_latest_epoch_is_asked_that_takes_commands(run: Run, s
 
 
 def test_a_master_that_is_taken_out_is_not_the_one_that_is_asked(run: Run, sites: Sites) -> None:
-    ran = run("peer", "remove", "m1")
+    ran = run("peer", "remove", "m1", "-y")
     assert ran.code == 0
     assert "m1 is no master any more; left: m2" in ran.out
     assert ran.err.startswith("brokerha: m1 is taken out for good\n")
     assert {master for master, _, _ in sites.asked} == {"m2"}
-    assert run("peer", "remove", "m1", "--master", "m1").code == 2
-    ran = run("peer", "remove", "m1")
+    assert run("peer", "remove", "m1", "--master", "m1", "-y").code == 2
+    ran = run("peer", "remove", "m1", "-y")
     assert (ran.out, ran.err) == ("m1 is no master: nothing was changed\n", "")
 
 
 def test_force_is_handed_on(run: Run, sites: Sites) -> None:
-    run("peer", "remove", "m2", "--force")
+    run("peer", "remove", "m2", "--force", "-y")
     assert sites.commands() == [("m1", "peer-remove", {"node": "m2", "force": True})]
 
 
@@ -190,7 +190,7 @@ def test_a_refusal_for_good_ends_it_and_silence_everywhere_too(run: Run, sites: 
 
 def test_a_master_whose_disk_was_lost_is_taken_out_and_added(run: Run, sites: Sites) -> None:
     sites.others["m2"] = "new"
-    ran = run("peer", "replace", "m2")
+    ran = run("peer", "replace", "m2", "-y")
     assert ran.code == 0
     assert [name for _, name, _ in sites.commands()] == ["peer-remove", "peer-add"]
     assert "m2 is taken out; next it is added with its new journal" in ran.err
@@ -199,7 +199,7 @@ def test_a_master_whose_disk_was_lost_is_taken_out_and_added(run: Run, sites: Si
 
 def test_a_replacement_goes_on_where_it_was(run: Run, sites: Sites) -> None:
     sites.masters = ["m1"]
-    assert run("peer", "replace", "m2").code == 0
+    assert run("peer", "replace", "m2", "-y").code == 0
     assert [name for _, name, _ in sites.commands()] == ["peer-add"]
 
 
@@ -207,13 +207,13 @@ def test_what_was_heard_before_the_question_is_no_proof_that_a_master_is_well(ru
     # Given one that was emptied and started a moment ago, and is known by its last words only
     sites.last_words_of = "m2"
     # Then it is replaced as soon as it is heard with its new journal
-    assert run("peer", "replace", "m2").code == 0
+    assert run("peer", "replace", "m2", "-y").code == 0
     assert [name for _, name, _ in sites.asked if name != "peers"] == ["peer-remove", "peer-add"]
 
 
 def test_a_master_that_is_well_is_not_replaced(run: Run, sites: Sites) -> None:
-    ran = run("peer", "replace", "m2")
+    ran = run("peer", "replace", "m2", "-y")
     assert (ran.code, ran.out.strip()) == (0, "m2 is there with the journal that it had: nothing was changed")
     sites.silent.add("m2")
-    assert run("peer", "replace", "m2").code == 0
+    assert run("peer", "replace", "m2", "-y").code == 0
     assert [name for _, name, _ in sites.commands()] == ["peer-remove", "peer-add"]

@@ -11,6 +11,7 @@ from brokerha.cli.cluster import status as status_module
 from brokerha.model import states
 from brokerha.model.errors import NotReady, TimedOut, Unreachable
 from tests.unit.cli.fake_cluster import HEALTHY, answer, node
+from tests.unit.cli.two_masters import FILE
 
 URL = ("--url", "http://127.0.0.1:7201")
 CONTRACT = {
@@ -179,3 +180,11 @@ def test_watch_looks_again_and_ends_with_the_last_state(run, cluster, monkeypatc
 
 def test_the_table_has_a_head_for_every_column():
     assert len(set(status_module.COLUMNS.values())) == len(status_module.COLUMNS)
+
+
+def test_a_worker_of_the_file_that_its_master_does_not_have_is_told_with_the_command(run, cluster, tmp_path):
+    (tmp_path / "cluster.toml").write_text(FILE)
+    cluster(status=answer(node("m1", "master"), node("m2", "master", states.UNREACHABLE)))
+    assert run("status").err == "brokerha: m1 has no worker w1, which is in the cluster file: brokerha worker add w1\n"
+    cluster(status=answer(node("m1", "master"), node("m2", "master"), node("w1"), node("w2", master="m2")))
+    assert run("status").err == ""

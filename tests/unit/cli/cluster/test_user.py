@@ -61,6 +61,36 @@ def test_roles_are_those_of_the_last_command_and_tokens_stay(file: Path) -> None
     assert (user.may("read"), user.may("write", BOOKS)) == (True, False)
 
 
+def test_another_password_or_token_leaves_all_rights_as_they_are(file: Path) -> None:
+    rights = ["--role", "read", "--table", "salaries=none", "--graph", "books:urn:a=write"]
+    assert run(file, "add", "lim", *rights, given="a long password\n").return_value == 0
+    before = users(file).by_password("lim", "a long password")
+    assert before is not None
+    assert run(file, "add", "lim", given="another password\n").return_value == 0
+    token = token_of(run(file, "add", "lim", "--token"))
+    for after in (users(file).by_password("lim", "another password"), users(file).by_token(token, 0.0)):
+        assert after is not None
+        assert (after.role, after.stores, after.graphs) == (before.role, before.stores, before.graphs)
+    assert users(file).by_password("lim", "a long password") is None
+
+
+def test_rights_that_a_command_ends_are_named(file: Path) -> None:
+    rights = ["--role", "read", "--table", "salaries=none", "--queue", "jobs=write"]
+    assert run(file, "add", "lim", *rights, "--token").return_value == 0
+    told = run(file, "add", "lim", "--role", "write", "--queue", "jobs=write", "--token").stderr
+    assert "lim no longer has: table salaries=none, the role read\n" in told
+    assert "no longer" not in run(file, "add", "lim", "--role", "write", "--queue", "jobs=write", "--token").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"), [([], "only a user that is there already"), (["--table", "a=read"], "replace all earlier")]
+)
+def test_rights_need_a_role(file: Path, words: list[str], says: str) -> None:
+    result = run(file, "add", "lim", *words, "--token")
+    assert says in str(result.exception)
+    assert not file.exists()
+
+
 def test_a_token_lets_in_to_single_graphs_whose_iris_hold_colons_and_equals_signs(file: Path) -> None:
     iri = "http://example.org:8080/?a=b&c='d'#e=f"
     graphs = ["--graph", f"books:{iri}=write", "--graph", "books:default=read", "--graph", "drafts:urn:a=read"]

@@ -177,7 +177,7 @@ def test_a_worker_of_another_master_is_not_added_to_a_second_one(run: Run, sites
 
 
 def test_a_site_is_repaired_from_workers_of_another_one(run: Run, sites: Sites) -> None:
-    ran = run("worker", "repair", "m2", "--from", "w1", "--from", "w3")
+    ran = run("worker", "repair", "m2", "--from", "w1", "--from", "w3", "-y")
     assert ran.code == 0
     assert sites.asked == [("m2", "worker-repair", {"from": ["w1", "w3"]})]
     assert "all workers of m2 throw their copies away and take the content of w1, w3" in ran.err
@@ -190,6 +190,35 @@ def test_a_person_who_says_no_changes_nothing(run: Run, sites: Sites, monkeypatc
     assert run("worker", "trust", "w1").code == 130
     assert not sites.asked
     assert run("worker", "trust", "w1", "--yes").code == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "repository remove books",
+        "worker trust w1",
+        "worker repair m2 --from w1",
+        "peer remove m2",
+        "peer replace m2",
+        "tx commit t1",
+        "tx rollback t1",
+        "quarantine drop --all",
+    ],
+)
+def test_without_a_terminal_every_destructive_command_needs_yes(
+    run: Run, cluster: Any, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    client = cluster(size=7, command={"masters": ["m1", "m2"], "peers": [], "refused": "", "epoch": 1, "proposer": "m1"})
+    words = [*line.split(), *([] if line.startswith("quarantine") else ["--url", "http://127.0.0.1:7201"])]
+    ran = run(*words)
+    assert ran.code == 64
+    assert "there is no terminal to ask at, so write --yes: " in ran.err
+    assert {call[0] for call in client.calls} <= {"connect", "close", "size", "command"}
+    assert all(call[1] == "peers" for call in client.calls if call[0] == "command")
+    # And a person is asked
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.confirm", _no)
+    assert run(*words).code == 130
 
 
 def _no(*_: object, **__: object) -> bool:

@@ -42,7 +42,7 @@ def test_another_rejection_is_an_error(run, cluster):
 
 def test_it_is_told_what_is_removed(run, cluster):
     client = cluster(size=1234, remove_repository=Written())
-    ran = run("repository", "remove", "books", *URL)
+    ran = run("repository", "remove", "books", "-y", *URL)
     assert (ran.code, ran.out) == (0, "applied: LSN 7, transaction t1\n")
     assert "books is removed with its 1,234 statements" in ran.err
     assert ("remove_repository", "books") in client.calls

@@ -16,6 +16,7 @@ from brokerha.pipeline.audit_rows import Problem
 from brokerha.pipeline.sources import SourceSpec
 from brokerha.spark.audit import AuditOptions, AuditReport, TxidAudit
 from brokerha.spark.session import SparkOptions
+from tests.unit.cli.fake_cluster import answer, node
 from tests.unit.cli.fake_job import FakeJob
 
 REPORT = AuditReport(
@@ -74,12 +75,28 @@ def test_without_a_cluster_the_archive_alone_is_audited(run, program):
     assert "its rows lead to 1:ff at LSN 1,234, as the entry of that LSN says" in ran.out
 
 
-def test_a_cluster_file_names_workers_with_a_door_and_else_one_worker_of_a_master(run, program, tmp_path):
+def test_a_cluster_file_names_workers_with_a_door_and_else_one_worker_of_a_master(run, program, cluster, tmp_path):
+    cluster(status=Unreachable("nobody"))
     (tmp_path / "cluster.toml").write_text(CLUSTER)
-    assert run("pipeline", "audit", "--archive", "A", "--timeout-s", "3").code == exits.DONE
+    assert run("pipeline", "audit", "--archive", "A", "--timeout-s", "3").code == exits.DEGRADED
     assert program.options is not None
     assert program.options.copies == (("w1", "http://127.0.0.1:7211"), ("a worker of m2", "http://127.0.0.1:7202"))
     assert program.options.source == SourceSpec(url="http://127.0.0.1:7201,http://127.0.0.1:7202", timeout_s=3)
+
+
+def test_workers_that_no_address_leads_to_are_named_and_end_with_1(run, program, cluster, tmp_path):
+    (tmp_path / "cluster.toml").write_text(CLUSTER + '[[worker]]\nid = "w4"\nmaster = "m2"\n')
+    cluster(
+        status=answer(node("m1", "master"), node("w1"), node("w2"), node("w5"), node("w3", master="m2"), node("w4", master="m2"))
+    )
+    program.answer = replace(REPORT, copies=(CopyAudit("w1", "equal", 1234, 10), CopyAudit("a worker of m2", "equal", 1234, 10)))
+    ran = run("pipeline", "audit", "--archive", "A")
+    assert ran.code == exits.DEGRADED
+    assert "2 of 5 workers hold what the log leads to; not compared: w2, w5, another worker of m2\n" in ran.out
+    assert "no http" in ran.out
+    told = json.loads(run("pipeline", "audit", "--archive", "A", "-o", "json").out)
+    assert told["result"] == "not compared"
+    assert [each["node"] for each in told["copies"] if each["result"] == "not compared"] == ["w2", "w5", "another worker of m2"]
 
 
 def test_one_address_is_compared_by_itself(run, program):

@@ -23,6 +23,14 @@ from tests.unit.master.one_of_three import ROW, OneOfThree
 EVERY_MS = 500
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_worker_that_its_master_has_never_greeted_says_so_once(is_known: bool) -> None:
+    hearing = WorkerHearing(1000)
+    hearing.is_known = is_known
+    told = [at for at in range(1000, 100_000, EVERY_MS) if hearing.is_to_tell(at)]
+    assert told == ([] if is_known else [1000 + GREETED_MS])
+
+
 class Bench(OneOfThree):
     """m1, which looks every half second at what the others say."""
 

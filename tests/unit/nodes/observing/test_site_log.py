@@ -23,6 +23,7 @@ class FakeSite:
 
     def __init__(self) -> None:
         self.workers = {name: WorkerFeed(name) for name in ("w1", "w2")}
+        self.config = SimpleNamespace(workers=("w1", "w2"))
         self.dead: set[str] = set()
         self.read_only = ""
         self.needs = ""
@@ -85,6 +86,15 @@ def test_each_change_of_a_worker_is_one_line_with_its_reason(bench: Bench) -> No
     assert (line["log_level"], line["before"], line["now"]) == ("info", "replication-client", "on")
     assert bench.log.counts["worker_loads_total", "w2"] == 1
     assert bench.log.counts["worker_out_of_sync_total", "w2"] == 1
+
+
+def test_workers_of_the_file_that_the_master_does_not_have_are_named_once() -> None:
+    made = Bench()
+    made.site.config = SimpleNamespace(workers=("w1", "w2", "w9"))
+    (line,) = made.told()
+    assert (line["event"], line["log_level"], line["no_workers"]) == ("cluster file differs", "warning", ["w9"])
+    assert "brokerha worker add w9" in line["what_counts"]
+    assert made.told() == []
 
 
 def test_workers_that_come_and_go_are_told(bench: Bench) -> None:
