@@ -28,6 +28,7 @@ from brokerha.model.ids import Instant, TxId
 from brokerha.model.numbers import Numbers
 from brokerha.model.operations import Checked, Operation, pack_operations, typed_operations, unpack_operations
 from brokerha.model.outside.authors import signed
+from brokerha.model.outside.commands import is_change, outcome_unknown
 from brokerha.model.outside.shapes import MAP, TEXT, TIMEOUT, Shapes, check_shapes, needed
 from brokerha.model.requests import ACCEPTED, REFUSED, WAIT, Reply, Submit, doubtful
 from brokerha.model.wire import client_wire
@@ -378,7 +379,7 @@ class AmqpFront:
             self._on_step(message, request["arguments"])
             return
         if "ask" in request:
-            future = self._asked(request["ask"], request["arguments"], message.user, len(message.body))
+            future = self._asked(request["ask"], request["arguments"], message)
             future.add_done_callback(lambda done: self._reply_later(message, _plain(done)))
             return
         wanted = Read("", request["kind"], request["name"], request["arguments"], request["min_lsn"], request["timeout_ms"])
@@ -444,13 +445,17 @@ class AmqpFront:
         else:
             self._transport.wake()
 
-    def _asked(self, what: str, arguments: dict[str, Any], user: str, size_bytes: int = 0) -> Future[Any]:
+    def _asked(self, what: str, arguments: dict[str, Any], message: ClientMessage) -> Future[Any]:
         """Return the answer to a question; at once when the question is wrong, or too many wait."""
         given, name = arguments.get("arguments"), arguments.get("name")
+        user, size_bytes = message.user, len(message.body)
         if what == "command" and name in NAMED_BY_DOORS and isinstance(given, dict):
             arguments = {**arguments, "arguments": {**given, "by": user[:NAME_LIMIT], "from": "AMQP"}}
         try:
             questions.check_question(what, arguments)
+            if message.redelivered and what == "command" and is_change(arguments["name"], arguments["arguments"]):
+                # The node that had it has ended, possibly after it carried it out.
+                raise outcome_unknown(arguments["name"], "the node that had it has ended")
             if what == "wait":
                 return self._waited_for(arguments)
             self._question_room.enter(size_bytes)

@@ -247,6 +247,22 @@ def test_apps_that_wait_for_an_lsn_do_not_hold_up_the_questions_of_others(monkey
     assert (len(waits), len(bench.wire.replies)) == (11, 12)
 
 
+@pytest.mark.parametrize(("name", "is_given"), [("backup", False), ("workers", True)])
+def test_a_command_that_a_node_had_before_it_ended_is_not_carried_out_again(name: str, is_given: bool) -> None:
+    bench, given = Bench(), list[str]()
+    node: Any = bench
+    node.command = lambda name, *_: {"given": given.append(name)}
+    given_arguments = {"name": "monday"} if name == "backup" else {}
+    body = client_wire.encode_question("command", {"name": name, "arguments": given_arguments})
+    bench.take("1", reply_to="me", content_type=client_wire.READ_TYPE, body=body, redelivered=True)
+    bench.front._questions.shutdown(wait=True)
+    bench.front.after_turn()
+    answer = client_wire.decode_answer(bench.wire.replies[-1].body)
+    assert given == [name] * is_given
+    assert answer["error"] == ("" if is_given else "OutcomeUnknown")
+    assert is_given or "look with `brokerha backup list`" in answer["reason"]
+
+
 def test_questions_that_wait_for_a_thread_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "ROOM_COUNT", 6)
     bench, gate, waits = Bench(), Future[dict[str, str]](), list[int]()
