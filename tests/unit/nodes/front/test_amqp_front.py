@@ -251,7 +251,12 @@ def test_apps_that_wait_for_an_lsn_do_not_hold_up_the_questions_of_others(monkey
 def test_a_command_that_a_node_had_before_it_ended_is_not_carried_out_again(name: str, is_given: bool) -> None:
     bench, given = Bench(), list[str]()
     node: Any = bench
-    node.command = lambda name, *_: {"given": given.append(name)}
+
+    def command(name: str, *_: object) -> dict[str, str]:
+        given.append(name)
+        return {}
+
+    node.command = command
     given_arguments = {"name": "monday"} if name == "backup" else {}
     body = client_wire.encode_question("command", {"name": name, "arguments": given_arguments})
     bench.take("1", reply_to="me", content_type=client_wire.READ_TYPE, body=body, redelivered=True)
