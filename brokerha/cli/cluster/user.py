@@ -1,17 +1,20 @@
 """``brokerha user``: users of the HTTP doors, and their roles.
 
-The users file is that of the cluster file (``http-users``), or that of --file. It is replaced atomically, and other users cannot
-read it. It holds only hashes of passwords and tokens: a token is shown once.
+The users file is that of the cluster file (``http-users``), or that of --file. It is replaced atomically, by one command at a time,
+and other users cannot read it. It holds only hashes of passwords and tokens: a token is shown once.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,15 +72,34 @@ class UsersFile(Options):
             raise ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
         return parse_users(text, str(path))
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other commands from changing the file between `read` and `write`; afterwards its name is durable."""
+        with self._folder_errors():
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # Some network file systems lock no folders.
+            with suppress(OSError):
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    @contextmanager
+    def _folder_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ConfigurationError(
+                f"{self.path} cannot be written: {error.strerror}: name a file in a folder of yours with --file"
+            ) from None
+
     def write(self, users: dict[str, User]) -> None:
         """Replace the file atomically; other users cannot read it."""
         path = self.path
-        try:
+        with self._folder_errors():
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        except OSError as error:
-            raise ConfigurationError(
-                f"{path} cannot be written: {error.strerror}: name a file in a folder of yours with --file"
-            ) from None
         new = Path(name)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -140,24 +162,26 @@ def add(
     stores = dict(_right(option, kind, each) for option, (kind, named) in given.items() for each in named or [])
     graphs = dict(map(_right_in_graph, graph or []))
     _quoted(name)
-    users = users_file.read()
-    before = users.get(name)
-    if not role and before is not None and not (stores or graphs):
-        role, stores, graphs = before.role, before.stores, before.graphs
-    _check_role(role, is_for_stores=bool(stores or graphs))
-    known = before or User(name, role)
-    now_s, made = time.time(), ""
-    live = tuple(each for each in known.tokens if each.expires_s > now_s)
-    if token:
-        made = secrets.token_urlsafe(TOKEN_BYTES)
-        live = (*live, Token(hash_token(made), now_s + expires_h * 3600))
-        users[name] = User(name, role, known.password, live, stores, graphs)
-    else:
-        users[name] = User(name, role, hash_password(_password()), live, stores, graphs)
-    if made:
-        # Print first: a full disk under the output must not leave a token that nobody knows.
-        print(made, flush=True)
-    users_file.write(users)
+    if role or stores or graphs or name not in users_file.read():
+        _check_role(role, is_for_stores=bool(stores or graphs))
+    # Others need not wait for somebody who thinks about a password.
+    password = "" if token else hash_password(_password())
+    with users_file.alone():
+        users = users_file.read()
+        before = users.get(name)
+        if not role and before is not None:
+            role, stores, graphs = before.role, before.stores, before.graphs
+        _check_role(role, is_for_stores=bool(stores or graphs))
+        known = before or User(name, role)
+        now_s = time.time()
+        live = tuple(each for each in known.tokens if each.expires_s > now_s)
+        if token:
+            made = secrets.token_urlsafe(TOKEN_BYTES)
+            live = (*live, Token(hash_token(made), now_s + expires_h * 3600))
+            # Print first: a full disk under the output must not leave a token that nobody knows.
+            print(made, flush=True)
+        users[name] = User(name, role, password or known.password, live, stores, graphs)
+        users_file.write(users)
     more = _listed(users[name])
     exits.say(f"{name} has the role {role} in {users_file.path}" + (f", and {more}" if more else ""))
     if before is not None and (ended := sorted({*_rights(before)} - {*_rights(users[name])})):
@@ -194,14 +218,16 @@ def list_(users_file: UsersFile) -> Answer:
 @app.command()
 def remove(users_file: UsersFile, name: NameArgument) -> None:
     """Remove a user: doors refuse password and tokens within a second."""
-    path, users = users_file.path, users_file.read()
-    if users.pop(name, None) is None:
-        raise NotFound(f"{path} has no user {name}")
-    if not users:
-        raise ConfigurationError(
-            f"{path}: {name} is the last user, and a file without users is refused: add another one first, or take http-users out of the cluster file"
-        )
-    users_file.write(users)
+    path = users_file.path
+    with users_file.alone():
+        users = users_file.read()
+        if users.pop(name, None) is None:
+            raise NotFound(f"{path} has no user {name}")
+        if not users:
+            raise ConfigurationError(
+                f"{path}: {name} is the last user, and a file without users is refused: add another one first, or take http-users out of the cluster file"
+            )
+        users_file.write(users)
     exits.say(f"{name} is removed from {path}")
 
 

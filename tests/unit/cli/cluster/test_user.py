@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from brokerha.cli.cluster.user import app
+from brokerha.cli.cluster.user import UsersFile, add, app, remove
 from brokerha.cli.main import main
-from brokerha.http.users import Users, parse_users
+from brokerha.http.users import User, Users, parse_users
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 
@@ -174,3 +178,25 @@ def test_a_file_that_cannot_be_written_is_told_with_its_path(tmp_path: Path) -> 
     result = run(tmp_path / "none" / "users.toml", "add", "app", "--role", "read", "--token")
     assert isinstance(result.exception, ConfigurationError)
     assert "none/users.toml cannot be written: No such file or directory" in str(result.exception)
+
+
+def test_commands_at_once_undo_nothing_of_each_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("gone", "stays"):
+        run(file, "add", name, "--role", "admin", "--token")
+    read, has_read = UsersFile.read, threading.Barrier(5)
+
+    def read_together(users_file: UsersFile) -> dict[str, User]:
+        found = read(users_file)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            has_read.wait(0.2)
+        return found
+
+    # When one command takes a user out, and others that began at the same time add some
+    monkeypatch.setattr(UsersFile, "read", read_together)
+    commands = [partial(remove, UsersFile(file), "gone")]
+    commands += [partial(add, UsersFile(file), f"u{n}", role="read", token=True) for n in range(4)]
+    with ThreadPoolExecutor(len(commands)) as pool:
+        for done in [pool.submit(command) for command in commands]:
+            done.result()
+    # Then each took effect
+    assert sorted(parse_users(file.read_text("utf-8"), "")) == ["stays", "u0", "u1", "u2", "u3"]
