@@ -201,8 +201,8 @@ OUTPUTS: Final[dict[str, Output]] = {
     ),
     "worker-change": Output(
         ("worker on", "worker off"),
-        "Whether anything was changed.",
-        {"worker": "text", "changed": "boolean"},
+        "Whether anything was changed; `read_only` is why the master takes no writes with this worker off.",
+        {"worker": "text", "changed": "boolean", "~read_only": "text"},
     ),
     "node-order": Output(
         ("node pause", "node coin", "node continue"),
