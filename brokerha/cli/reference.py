@@ -51,7 +51,12 @@ _BACKUP = {
     "name": "text", "cluster": "text?", "node": "text?", "made": "text?", "made_us": "integer?", "least_lsn": "integer?", "lsn": "integer?",
     "last_lsn": "integer?", "last_txid": "text?", "last_timestamp": "integer?", "last_time": "text?", "fingerprint": "text?",
     "items": "integer?", "size_bytes": "integer?", "segments": "integer?", "problem": "text?",
+    "worker": "text?", "base_lsn": "integer?", "base_items": "integer?",
 }  # fmt: skip
+_BACKUP_NAMES = (
+    "`worker` made it; `base_lsn` and `base_items` are of its copy, `last_lsn` and `fingerprint` of its end. Older names: `node` is `worker`, "
+    "`items` is `base_items`; `lsn` is `last_lsn` in `backup make` and `base_lsn` elsewhere."
+)
 _TRANSACTION = {
     "txid": "text", "xid": "text", "state": "text", "outcome": "text?", "operations": "integer", "bytes": "integer",
     "participants": ["any"], "prepared_us": "integer?", "idle_s": "number?", "reason": "text", "node": "text",
@@ -201,8 +206,8 @@ OUTPUTS: Final[dict[str, Output]] = {
     ),
     "worker-change": Output(
         ("worker on", "worker off"),
-        "Whether anything was changed.",
-        {"worker": "text", "changed": "boolean"},
+        "Whether anything was changed; `read_only` is why the master takes no writes with this worker off.",
+        {"worker": "text", "changed": "boolean", "~read_only": "text"},
     ),
     "node-order": Output(
         ("node pause", "node coin", "node continue"),
@@ -300,19 +305,19 @@ OUTPUTS: Final[dict[str, Output]] = {
     ),
     "backup-make": Output(
         ("backup make",),
-        "What was backed up, and where.",
+        "What was backed up, and where. " + _BACKUP_NAMES,
         {
             "worker": "text", "name": "text", "path": "text", "lsn": "integer", "fingerprint": "text?", "items": "integer?",
-            "size_bytes": "integer",
+            "size_bytes": "integer", "base_lsn": "integer", "base_items": "integer", "last_lsn": "integer",
         },
     ),
     "backup-list": Output(
         ("backup list",),
-        "Backups of this machine; of one with a problem all other fields are null.",
+        "Backups of this machine; of one with a problem all other fields are null. " + _BACKUP_NAMES,
         {"folder": "text", "backups": [_BACKUP]},
     ),
     "backup-verify": Output(
-        ("backup verify",), "A backup, and what is wrong with it.", {**_BACKUP, "problems": ["text"]}
+        ("backup verify",), "A backup, and what is wrong with it. " + _BACKUP_NAMES, {**_BACKUP, "problems": ["text"]}
     ),
     "replay": Output(
         ("replay",),

@@ -215,7 +215,9 @@ class SiteCommands:
         others = [other for other in self._site.in_sync(now.mono_ms) if other is not worker]
         if self._protects and worker.is_on and not others and arguments.get("force") is not True:
             raise InvalidRequest(f"{worker.node} is the last worker in sync: switch another one on first, or use --force")
-        return self._switch(worker, is_on=False, now=now)
+        answer = self._switch(worker, is_on=False, now=now)
+        reason = self._site.read_only_reason(now.mono_ms)
+        return {**answer, "read_only": reason} if reason else answer
 
     def _pause(self, arguments: Arguments, now: Instant) -> Answer:
         return self._state_of(arguments, self._off(self._of_node(arguments), now))

@@ -125,7 +125,7 @@ def size_text(size_bytes: int) -> str:
 POLL_S = 0.5
 """Time between two questions for the progress of a backup."""
 COLUMNS = columns(
-    "name", "cluster", "node=WORKER", "made", "least_lsn=FROM LSN", "last_lsn=TO LSN", "last_time=LAST TRANSACTION",
+    "name", "cluster", "worker", "made", "least_lsn=FROM LSN", "last_lsn=TO LSN", "last_time=LAST TRANSACTION",
     "size", "segments", "problem",
 )  # fmt: skip
 
@@ -225,8 +225,8 @@ def list_backups(backups: BackupsOption = None, config: ConfigOption = None) -> 
 
 
 _FIELDS = (
-    "name", "cluster", "node", "made", "made_us", "least_lsn", "lsn", "last_lsn", "last_txid", "last_timestamp", "last_time",
-    "fingerprint", "items", "size_bytes", "segments", "problem",
+    "name", "cluster", "worker", "node", "made", "made_us", "least_lsn", "base_lsn", "lsn", "last_lsn", "last_txid", "last_timestamp",
+    "last_time", "fingerprint", "base_items", "items", "size_bytes", "segments", "problem",
 )  # fmt: skip
 
 
@@ -235,16 +235,19 @@ def _row(manifest: Manifest) -> Row:
     return {
         "name": manifest.name,
         "cluster": manifest.cluster,
+        "worker": manifest.node,
         "node": manifest.node,
         "made": output.time_text(manifest.made_us)[:19],
         "made_us": manifest.made_us,
         "least_lsn": manifest.least_lsn,
+        "base_lsn": manifest.lsn,
         "lsn": manifest.lsn,
         "last_lsn": manifest.last_lsn,
         "last_txid": manifest.last_txid,
         "last_timestamp": stamp,
         "last_time": output.time_text(stamp) if stamp else None,
         "fingerprint": manifest.last_fingerprint,
+        "base_items": manifest.items,
         "items": manifest.items,
         "size_bytes": manifest.size_bytes,
         "segments": len(manifest.segments),

@@ -5,6 +5,7 @@ With ``-c`` the command goes to the master of the worker. Each command announces
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -103,9 +104,12 @@ def on(cluster: Cluster, worker: WorkerArgument) -> Answer:
 @app.command()
 def off(cluster: Cluster, worker: WorkerArgument, force: ForceOption = False) -> Answer:
     """Switch a worker off: it stops following and is not read. It stays off over restarts, until it is switched on."""
-    answer = _command(cluster, "off", worker, force=force)
+    at = cluster.master_of(worker)
+    answer = cluster.command(at, "worker-off", worker=worker, force=force)
+    read_only = answer.get("read_only")
+    remarks = [f"{at} is read-only from now on: {read_only}"] if read_only else []
     done = f"{worker} is switched off; it may be stopped now. Back with: brokerha worker on {worker}"
-    return _told(answer, done, f"{worker} is off already: nothing was changed")
+    return _told(answer, done, f"{worker} is off already: nothing was changed", remarks)
 
 
 @app.command()
@@ -147,5 +151,5 @@ def _command(cluster: Cluster, word: str, worker: str, **arguments: Any) -> dict
     return cluster.command(cluster.master_of(worker), f"worker-{word}", worker=worker, **arguments)
 
 
-def _told(answer: dict[str, Any], done: str, unchanged: str = "") -> Answer:
-    return Answer(answer, text=unchanged if unchanged and not answer.get("changed", True) else done)
+def _told(answer: dict[str, Any], done: str, unchanged: str = "", remarks: Sequence[str] = ()) -> Answer:
+    return Answer(answer, text=unchanged if unchanged and not answer.get("changed", True) else done, remarks=remarks)

@@ -76,8 +76,8 @@ class Source(NamedTuple):
 
 
 @contextmanager
-def opened(name: str) -> Iterator[Source]:
-    """Open a file, decompressed by its suffix, or standard input for ``-``. Raises typer.BadParameter when it is unreadable."""
+def opened(name: str, advice: str = "") -> Iterator[Source]:
+    """Open a file, decompressed by its suffix, or standard input for ``-``. Raises typer.BadParameter, with advice, when unreadable."""
     if name == STANDARD_INPUT:
         yield Source(sys.stdin.buffer, sys.stdin.buffer, None)
         return
@@ -88,7 +88,7 @@ def opened(name: str) -> Iterator[Source]:
             content = cast("BinaryIO", decompress(raw)) if decompress is not None else raw
             yield Source(content, raw, path.stat().st_size if path.is_file() else None)
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise typer.BadParameter(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise typer.BadParameter(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}{advice}") from None
 
 
 @contextmanager

@@ -267,7 +267,7 @@ def publish(
     if file is None:
         body = (text or "").encode("utf-8", "surrogateescape")
     else:
-        with opened(file) as source:
+        with opened(file, "; for the body itself write --text") as source:
             body = source.content.read(WHOLE_BYTES)
             if len(body) == WHOLE_BYTES and apart != WAIT:
                 raise typer.BadParameter(f"--apart {apart} is for messages below {WHOLE_BYTES} bytes: leave it out")

@@ -342,8 +342,11 @@ def _answer(folder: BackupFolder, manifest: Manifest, **more: int) -> Answer:
         "name": manifest.name,
         "path": str((folder.path / manifest.name).resolve()),
         "lsn": manifest.last_lsn,
+        "last_lsn": manifest.last_lsn,
         "fingerprint": manifest.last_fingerprint,
         "items": manifest.items,
+        "base_lsn": manifest.lsn,
+        "base_items": manifest.items,
         "size_bytes": manifest.size_bytes,
         **more,
     }

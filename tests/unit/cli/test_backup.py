@@ -186,6 +186,11 @@ def test_backups_are_listed_with_what_they_hold(run, made):
     assert {name: row[name] for name in ("name", "cluster", "node", "least_lsn", "lsn", "last_lsn", "segments")} == {
         "name": "monday", "cluster": "orders", "node": "w1", "least_lsn": 0, "lsn": 4, "last_lsn": 6, "segments": 2,
     }  # fmt: skip
+    assert {name: row[name] for name in ("worker", "base_lsn", "base_items")} == {
+        "worker": "w1",
+        "base_lsn": 4,
+        "base_items": row["items"],
+    }
     assert run("backup", "list").out.split()[:3] == ["NAME", "CLUSTER", "WORKER"]
     assert run("backup", "list", "--backups", "nowhere").err == "brokerha: there is no backup in nowhere\n"
 

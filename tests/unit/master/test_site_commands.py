@@ -155,6 +155,15 @@ def test_off_and_on_are_orders_that_are_remembered() -> None:
     assert bench.restart().site.workers["w2"].is_switched_on is True
 
 
+def test_switching_off_says_that_the_site_takes_no_writes_from_then_on() -> None:
+    bench = OneMaster()
+    bench.run()
+    answer = bench.do("worker-off", worker="w2")
+    assert answer["read_only"] == "1 of 2 workers in sync, writes need 2: w2 is off (switched off)"
+    assert bench.do("worker-off", worker="w2")["read_only"] == answer["read_only"]
+    assert bench.do("workers")["read_only"] == answer["read_only"]
+
+
 def test_the_list_says_what_is_known_of_each() -> None:
     bench = OneMaster()
     bench.core.step(Submit(0, "t6", b"body"), bench.now())

@@ -91,8 +91,9 @@ def site() -> Iterator[Site]:
 
 def test_a_worker_that_is_switched_off_is_told_with_what_brings_it_back(site: Site) -> None:
     # When one of two workers is switched off
-    assert site.command("worker-off", worker="w2") == {"worker": "w2", "changed": True}
-    assert site.command("worker-off", worker="w2") == {"worker": "w2", "changed": False}
+    off = site.command("worker-off", worker="w2")
+    assert (off["changed"], off["read_only"]) == (True, "1 of 2 workers in sync, writes need 2: w2 is off (switched off)")
+    assert site.command("worker-off", worker="w2")["changed"] is False
     until(lambda: site.row("w2")["state"] == states.OFF)
     # Then the status says so, what to type, and why no writes are taken
     assert (site.row("w2")["reason"], site.row("w2")["action"]) == (

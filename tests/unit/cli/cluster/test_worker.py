@@ -32,6 +32,7 @@ class Sites:
         self.silence: type[Exception] = Unreachable
         self.refusal: Exception | None = None
         self.changed = True
+        self.told: dict[str, Any] = {}
         self.tasks: dict[str, list[dict[str, Any] | Exception]] = {}
         """What a task of a worker says each time that it is asked, the last one for ever."""
         self.waits: list[float | None] = []
@@ -48,7 +49,7 @@ class Sites:
             return self._task(arguments.get("worker") or arguments["request"].removeprefix("scrub-"))
         if name == "worker-repair":
             return {"workers": [each["id"] for each in self.workers[master]], "from": arguments["from"]}
-        return {"worker": arguments["worker"], "changed": self.changed}
+        return {"worker": arguments["worker"], "changed": self.changed, **self.told}
 
     def _task(self, worker: str) -> dict[str, Any]:
         said = self.tasks.get(worker) or [task(worker, "done", answer={"lsn": 7, "items": 20, "is_compared": True})]
@@ -142,6 +143,14 @@ def test_what_a_master_refuses_is_exit_code_2_with_its_reason(run: Run, sites: S
     assert ran.err == f"brokerha: {sites.refusal}\n"
     sites.refusal = InvalidRequest("w1 is no worker of m1")
     assert run("worker", "remove", "w1").code == 2
+
+
+def test_switching_off_says_when_the_master_is_read_only_from_then_on(run: Run, sites: Sites) -> None:
+    assert run("worker", "off", "w1").err == ""
+    sites.told = {"read_only": "0 of 1 workers in sync"}
+    ran = run("worker", "off", "w1")
+    assert ran.code == 0
+    assert ran.err == "brokerha: m1 is read-only from now on: 0 of 1 workers in sync\n"
 
 
 def test_doing_it_again_says_that_nothing_was_changed(run: Run, sites: Sites) -> None:

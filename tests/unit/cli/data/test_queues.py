@@ -60,6 +60,12 @@ def test_a_long_message_is_published_in_pieces(run, cluster, tmp_path, monkeypat
     assert b"".join(read) == body
 
 
+def test_a_body_in_place_of_its_file_is_told_the_option(run, cluster):
+    ran = run("publish", "orders", "hello", *URL)
+    assert ran.code == 64
+    assert "hello cannot be read: No such file or directory; for the body itself write --text" in ran.err
+
+
 def test_a_long_message_cannot_be_refused_at_once(run, cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(read_write, "WHOLE_BYTES", 1000)
     (tmp_path / "m.bin").write_bytes(bytes(2000))
