@@ -283,7 +283,7 @@ class AsyncSession(_InThreads):
         attempts: int = ATTEMPTS,
     ) -> Result:
         """As `Session.run_transaction`; ``work`` is awaited."""
-        async for attempt in AsyncRetrying(**retries(attempts)):
+        async for attempt in AsyncRetrying(**retries(attempts, self._of.timeout)):
             with attempt:
                 async with self.transaction(isolation=isolation) as transaction:
                     return await work(transaction)
