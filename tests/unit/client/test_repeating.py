@@ -12,6 +12,7 @@ from brokerha import aio
 from brokerha.client import Client
 from brokerha.client.transactions import Transaction
 from brokerha.model import errors
+from brokerha.model.etags import etag_of
 from tests.unit.client.fake_wire import FakeWire
 from tests.unit.client.serving import CUT_BEFORE, GATEWAY, Served
 
@@ -144,3 +145,19 @@ def test_a_begin_over_http_waits_for_a_node_that_comes_back(served: Served) -> N
     with brokerha.connect(served.url, timeout=20) as db, db.transaction() as tx:
         tx.put("t", "k", "v")
     assert served.front.keys == {("t", b"k"): b"v"}
+
+
+def test_a_failed_expectation_is_a_conflict_in_every_way_to_write(served: Served) -> None:
+    expected = [("expect-key", "t", b"k", etag_of(b"another")), ("put", "t", b"k", b"v")]
+
+    def in_steps(db: brokerha.Session) -> None:
+        with db.transaction() as tx:
+            tx.write(expected)
+
+    with brokerha.connect(served.url) as db:
+        for write in (lambda: db.write(expected), lambda: in_steps(db)):
+            with pytest.raises(errors.Conflict, match="read it again") as raised:
+                write()
+            assert isinstance(raised.value, errors.Rejected)
+            assert isinstance(raised.value, errors.Aborted)
+            assert raised.value.txid
