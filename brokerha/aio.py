@@ -1,4 +1,5 @@
-"""The client for asyncio: the names and arguments of `brokerha.connect`, to be awaited.
+"""The client for asyncio: the names and arguments of `brokerha.connect`, to be awaited, without `pipeline`, `large_transaction`,
+`session` and ``tpc_…``.
 
     async with aio.connect("http://127.0.0.1:7201") as db:
         await db.put("prices", "sku-1", b"9.90")
@@ -33,9 +34,9 @@ from brokerha.client.calls import GRACE_S
 from brokerha.client.client import Session
 from brokerha.client.outcomes import Written, written
 from brokerha.client.reads import Least
-from brokerha.client.transactions import ATTEMPTS, WAIT_SLICE_S, Transaction, retries
+from brokerha.client.transactions import ATTEMPTS, WAIT_SLICE_S, Committed, Transaction, retries
 from brokerha.model.errors import InvalidRequest, OutcomeUnknown, Unreachable
-from brokerha.model.ids import TxId
+from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation
 from brokerha.model.outside.isolation import READ_COMMITTED, SERIALIZABLE
 from brokerha.model.requests import Reply
@@ -168,6 +169,27 @@ class AsyncTransaction(_InThreads):
     def txid(self) -> TxId:
         """The transaction id, after the begin."""
         return str(self._of.txid)
+
+    @property
+    def committed(self) -> Committed | None:
+        """The transaction id and the LSN, after the commit."""
+        found: Committed | None = self._of.committed
+        return found
+
+    @property
+    def node(self) -> NodeId:
+        """The master of the transaction; empty before the begin."""
+        return str(self._of.node)
+
+    @property
+    def state(self) -> str:
+        """``new``, ``open`` or ``over``."""
+        return str(self._of.state)
+
+    @property
+    def isolation(self) -> str:
+        """The isolation level."""
+        return str(self._of.isolation)
 
     async def __aenter__(self) -> Self:
         try:
