@@ -34,7 +34,7 @@ from brokerha.client.calls import GRACE_S
 from brokerha.client.client import Session
 from brokerha.client.outcomes import Written, written
 from brokerha.client.reads import Least
-from brokerha.client.transactions import ATTEMPTS, WAIT_SLICE_S, Committed, Transaction, retries
+from brokerha.client.transactions import ATTEMPTS, WAIT_SLICE_S, Committed, Transaction, checked_wait, retries
 from brokerha.model.errors import InvalidRequest, OutcomeUnknown, Unreachable
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation
@@ -206,6 +206,7 @@ class AsyncTransaction(_InThreads):
 
     async def accept(self, queue: str, count: int | None = None, *, wait: float = 0.0, bodies: bool = True) -> Any:
         """As `Transaction.accept`: a message or None; with ``count`` a list. A cancelled wait ends after `STEP_S`."""
+        checked_wait(wait)
         counted = () if count is None else (count,)
         clock = asyncio.get_running_loop().time
         until_s = clock() + wait
@@ -333,6 +334,7 @@ class AsyncSession(_InThreads):
         """As `Session.consume`. After a ``break``, closing (`contextlib.aclosing`) or garbage collection puts the message back."""
         if count is not None and count < 1:
             raise InvalidRequest(f"count is a number from 1 on, not {count}")
+        checked_wait(wait or 0.0)
         loop, done, idle_s = asyncio.get_running_loop(), 0, wait or 0.0
         until_s = loop.time() + idle_s
         # One thread for all calls, so that a message that arrives after a cancellation is put back.

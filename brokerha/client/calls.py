@@ -1,7 +1,8 @@
 """The common path of every call of a client: its timeout, transaction id and wire; writes, transactions and queues.
 
 accept     takes messages in a transaction of its own: at most once, because a later failure does not bring them back
-consume    yields each message inside a transaction that commits when the body of the loop ends: at least once
+consume    yields each message inside a transaction that commits when the body of the loop ends: at least once; without ``wait`` and
+           ``count`` it waits for the next message for ever
 
 for message in db.consume("inbox"):
     message.transaction.put("seen", message.id, b"")        # commits together with taking the message
@@ -25,7 +26,7 @@ from tenacity import Retrying
 from brokerha.client.arguments import checked
 from brokerha.client.outcomes import Written, written
 from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes, in_utf8
-from brokerha.client.transactions import ATTEMPTS, NEW, OCTETS, PAUSE_S, WAIT_SLICE_S, Transaction, retries
+from brokerha.client.transactions import ATTEMPTS, NEW, OCTETS, PAUSE_S, WAIT_SLICE_S, Transaction, checked_wait, retries
 from brokerha.model.errors import (
     Aborted,
     BrokerhaError,
@@ -253,6 +254,7 @@ class Calls(Reads):
         self, queue: str, count: int, wait: float, timeout: float | None, unwanted: threading.Event | None = None
     ) -> list[QueueMessage]:
         """Take up to ``count`` messages for good; none once ``unwanted`` is set: a message that arrives then keeps its place."""
+        checked_wait(wait)
         unwanted = unwanted or threading.Event()
         deadline_s = time.monotonic() + wait
         patience = _Patience(self.seconds(timeout))
@@ -293,12 +295,13 @@ class Calls(Reads):
     ) -> Iterator[Consumed]:
         """Yield messages of a queue, each inside a transaction that commits when the loop asks for the next: at least once.
 
-        Ends after ``count`` messages, or when none comes for ``wait`` seconds; else never. An error or ``break`` in the body puts
+        Ends after ``count`` messages, or when none comes for ``wait`` seconds (0: when the queue is empty); without both never. An error or ``break`` in the body puts
         the message back in its place. Waits for nodes that are away, as long as ``timeout``. Raises Rejected when a commit is rejected
         because of its content, and Aborted when several in a row were aborted.
         """
         if count is not None and count < 1:
             raise InvalidRequest(f"count is a number from 1 on, not {count}")
+        checked_wait(wait or 0.0)
         done, patience = 0, _Patience(self.seconds(timeout))
         idle_s = time.monotonic() + (wait or 0.0)
         while count is None or done < count:

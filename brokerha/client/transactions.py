@@ -317,6 +317,7 @@ class Transaction(Reads):
         self._expect(OPEN)
         if count is not None and count < 1:
             raise InvalidRequest(f"count is a number from 1 on, not {count}")
+        checked_wait(wait)
         self.flush()
         deadline_s = time.monotonic() + wait
         while True:
@@ -384,6 +385,12 @@ class Transaction(Reads):
     def _end(self) -> None:
         self.state = OVER
         self._calls.transactions.discard(self)
+
+
+def checked_wait(seconds: float) -> None:
+    """Raise InvalidRequest for a negative wait for messages, which does not mean for ever."""
+    if not seconds >= 0:
+        raise InvalidRequest(f"wait is a number of seconds from 0 on, not {seconds!r}; consume without it waits for ever")
 
 
 def retries(attempts: int, seconds: float) -> dict[str, Any]:

@@ -161,3 +161,20 @@ def test_a_failed_expectation_is_a_conflict_in_every_way_to_write(served: Served
             assert isinstance(raised.value, errors.Rejected)
             assert isinstance(raised.value, errors.Aborted)
             assert raised.value.txid
+
+
+def test_a_wait_that_is_negative_is_refused_and_does_not_mean_for_ever_or_not_at_all(served: Served) -> None:
+    async def awaited() -> None:
+        async with aio.connect(served.url) as db:
+            for call in (lambda: db.accept("q", wait=-1), lambda: anext(db.consume("q", wait=-1))):
+                with pytest.raises(errors.InvalidRequest, match="wait is a number of seconds from 0 on, not -1"):
+                    await call()
+            async with db.transaction() as tx:
+                with pytest.raises(errors.InvalidRequest, match="wait is"):
+                    await tx.accept("q", wait=-1)
+
+    with brokerha.connect(served.url) as db, db.transaction() as tx:
+        for call in (lambda: db.accept("q", wait=-1), lambda: next(db.consume("q", wait=-1)), lambda: tx.accept("q", wait=-1)):
+            with pytest.raises(errors.InvalidRequest, match="wait is a number of seconds from 0 on, not -1"):
+                call()
+    asyncio.run(awaited())
