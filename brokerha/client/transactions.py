@@ -449,7 +449,9 @@ def commit_safely(
             refused = error if is_first or refused else None
             is_first = False
         if time.monotonic() + PAUSE_S >= deadline_s:
-            raise refused or OutcomeUnknown(txid)
+            raise refused or OutcomeUnknown(
+                txid, f"outcome unknown: ask later what became of transaction {txid}, and do not run it again before that"
+            )
         pause.wait(PAUSE_S)
 
 

@@ -325,7 +325,10 @@ def test_what_turns_out_to_be_rolled_back_is_aborted(end, error) -> None:
 @pytest.mark.usefixtures("no_pause")
 def test_what_nobody_decides_in_time_is_unknown_by_name() -> None:
     wire = LossyWire([LOST] * 1000, [None] * 1000)
-    with pytest.raises(errors.OutcomeUnknown) as unknown, Client(wire, timeout=0.05).transaction() as tx:
+    with (
+        pytest.raises(errors.OutcomeUnknown, match="do not run it again") as unknown,
+        Client(wire, timeout=0.05).transaction() as tx,
+    ):
         tx.put("t", "k", "v")
 
     assert unknown.value.txid == "m1.1"
