@@ -1,4 +1,5 @@
-"""The client for asyncio: the names and arguments of `brokerha.connect`, to be awaited.
+"""The client for asyncio: the names and arguments of `brokerha.connect`, to be awaited, without `pipeline`, `large_transaction`,
+`session` and ``tpc_…``.
 
     async with aio.connect("http://127.0.0.1:7201") as db:
         await db.put("prices", "sku-1", b"9.90")
@@ -33,9 +34,9 @@ from brokerha.client.calls import GRACE_S
 from brokerha.client.client import Session
 from brokerha.client.outcomes import Written, written
 from brokerha.client.reads import Least
-from brokerha.client.transactions import ATTEMPTS, WAIT_SLICE_S, Transaction, retries
+from brokerha.client.transactions import ATTEMPTS, WAIT_SLICE_S, Committed, Transaction, checked_wait, retries
 from brokerha.model.errors import InvalidRequest, OutcomeUnknown, Unreachable
-from brokerha.model.ids import TxId
+from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation
 from brokerha.model.outside.isolation import READ_COMMITTED, SERIALIZABLE
 from brokerha.model.requests import Reply
@@ -169,6 +170,27 @@ class AsyncTransaction(_InThreads):
         """The transaction id, after the begin."""
         return str(self._of.txid)
 
+    @property
+    def committed(self) -> Committed | None:
+        """The transaction id and the LSN, after the commit."""
+        found: Committed | None = self._of.committed
+        return found
+
+    @property
+    def node(self) -> NodeId:
+        """The master of the transaction; empty before the begin."""
+        return str(self._of.node)
+
+    @property
+    def state(self) -> str:
+        """``new``, ``open`` or ``over``."""
+        return str(self._of.state)
+
+    @property
+    def isolation(self) -> str:
+        """The isolation level."""
+        return str(self._of.isolation)
+
     async def __aenter__(self) -> Self:
         try:
             await self._run(self._of.__enter__)
@@ -184,6 +206,7 @@ class AsyncTransaction(_InThreads):
 
     async def accept(self, queue: str, count: int | None = None, *, wait: float = 0.0, bodies: bool = True) -> Any:
         """As `Transaction.accept`: a message or None; with ``count`` a list. A cancelled wait ends after `STEP_S`."""
+        checked_wait(wait)
         counted = () if count is None else (count,)
         clock = asyncio.get_running_loop().time
         until_s = clock() + wait
@@ -283,7 +306,7 @@ class AsyncSession(_InThreads):
         attempts: int = ATTEMPTS,
     ) -> Result:
         """As `Session.run_transaction`; ``work`` is awaited."""
-        async for attempt in AsyncRetrying(**retries(attempts)):
+        async for attempt in AsyncRetrying(**retries(attempts, self._of.timeout)):
             with attempt:
                 async with self.transaction(isolation=isolation) as transaction:
                     return await work(transaction)
@@ -311,6 +334,7 @@ class AsyncSession(_InThreads):
         """As `Session.consume`. After a ``break``, closing (`contextlib.aclosing`) or garbage collection puts the message back."""
         if count is not None and count < 1:
             raise InvalidRequest(f"count is a number from 1 on, not {count}")
+        checked_wait(wait or 0.0)
         loop, done, idle_s = asyncio.get_running_loop(), 0, wait or 0.0
         until_s = loop.time() + idle_s
         # One thread for all calls, so that a message that arrives after a cancellation is put back.

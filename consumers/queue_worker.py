@@ -20,7 +20,7 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, sleep_
 from tenacity import wait_random_exponential as growing
 
 import brokerha
-from brokerha.errors import Aborted, ConfigurationError, NotReady, OutcomeUnknown, Unreachable
+from brokerha.errors import Aborted, ConfigurationError, NotReady, OutcomeUnknown, Rejected, Unreachable
 
 LOOK_S = 0.5
 """Longest time between two checks of `stopping`."""
@@ -36,7 +36,7 @@ def work(body: bytes) -> bytes:
 
 
 def consume(cluster: brokerha.Client, options: argparse.Namespace, stopping: threading.Event) -> None:
-    """Work until `stopping` is set. Raises errors that a retry can cure: Aborted, NotReady, OutcomeUnknown, Unreachable."""
+    """Work until `stopping` is set. Raises errors that a retry can cure; Rejected, for instance, after a check was mended."""
     while not stopping.is_set():
         for message in cluster.consume(options.queue, wait=LOOK_S):
             transaction = message.transaction
@@ -73,7 +73,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     with cluster:
         again = Retrying(
-            retry=retry_if_exception_type((Aborted, NotReady, OutcomeUnknown, Unreachable)), wait=growing(0.2, max=10),
+            retry=retry_if_exception_type((Aborted, NotReady, OutcomeUnknown, Rejected, Unreachable)), wait=growing(0.2, max=10),
             stop=stop_when_event_set(stopping), sleep=sleep_using_event(stopping), before_sleep=before_sleep_log(log, logging.WARNING),
             retry_error_callback=lambda _: None,
         )  # fmt: skip

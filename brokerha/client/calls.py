@@ -1,7 +1,8 @@
 """The common path of every call of a client: its timeout, transaction id and wire; writes, transactions and queues.
 
 accept     takes messages in a transaction of its own: at most once, because a later failure does not bring them back
-consume    yields each message inside a transaction that commits when the body of the loop ends: at least once
+consume    yields each message inside a transaction that commits when the body of the loop ends: at least once; without ``wait`` and
+           ``count`` it waits for the next message for ever
 
 for message in db.consume("inbox"):
     message.transaction.put("seen", message.id, b"")        # commits together with taking the message
@@ -25,8 +26,19 @@ from tenacity import Retrying
 from brokerha.client.arguments import checked
 from brokerha.client.outcomes import Written, written
 from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes, in_utf8
-from brokerha.client.transactions import ATTEMPTS, NEW, OCTETS, WAIT_SLICE_S, Transaction, retries
-from brokerha.model.errors import Aborted, InvalidRequest, NotReady, OutcomeUnknown, ReadOnly, TimedOut, Unreachable, WrongState
+from brokerha.client.transactions import ATTEMPTS, NEW, OCTETS, PAUSE_S, WAIT_SLICE_S, Transaction, checked_wait, retries
+from brokerha.model.errors import (
+    Aborted,
+    BrokerhaError,
+    InvalidRequest,
+    NotReady,
+    OutcomeUnknown,
+    ReadOnly,
+    TimedOut,
+    Unreachable,
+    WrongState,
+    may_run_again,
+)
 from brokerha.model.ids import Lsn, NodeId, TxId, is_tx_id
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.outside.isolation import READ_COMMITTED, SERIALIZABLE
@@ -195,11 +207,13 @@ class Calls(Reads):
     def run_transaction(
         self, work: Callable[[Transaction], Result], *, isolation: str = SERIALIZABLE, attempts: int = ATTEMPTS
     ) -> Result:
-        """Run ``work`` in a transaction, commit, and return its result; again from the start when it is aborted.
+        """Run ``work`` in a transaction, commit, and return its result; again from the start when it had no effect but can have one.
 
-        Side effects of ``work`` outside the transaction can happen several times. Raises Aborted after ``attempts`` attempts.
+        That is: at most ``attempts`` times after Aborted (Conflict is one), and after NotReady and Unreachable until the timeout of
+        this connection. Rejected and OutcomeUnknown are raised at once. Side effects of ``work`` outside the transaction can happen
+        several times.
         """
-        for attempt in Retrying(**retries(attempts)):
+        for attempt in Retrying(**retries(attempts, self.timeout)):
             with attempt, self.transaction(isolation=isolation) as transaction:
                 return work(transaction)
         raise AssertionError("unreachable")
@@ -240,25 +254,27 @@ class Calls(Reads):
         self, queue: str, count: int, wait: float, timeout: float | None, unwanted: threading.Event | None = None
     ) -> list[QueueMessage]:
         """Take up to ``count`` messages for good; none once ``unwanted`` is set: a message that arrives then keeps its place."""
+        checked_wait(wait)
         unwanted = unwanted or threading.Event()
         deadline_s = time.monotonic() + wait
-        aborts = 0
+        patience = _Patience(self.seconds(timeout))
         while True:
             left_s = deadline_s - time.monotonic()
-            transaction = self._begin_to_take()
+            transaction = None
             try:
+                transaction = self._begin_to_take()
                 messages = transaction.accept(queue, count, wait=max(0.0, min(WAIT_SLICE_S, left_s)))
+                patience.renew()
                 if messages and not unwanted.is_set():
                     transaction.commit(timeout=timeout)
                     return messages
-            except Aborted:
-                # Another master gave the same messages to another client a moment earlier.
-                aborts += 1
-                if aborts >= ABORTS_LIMIT:
-                    raise
+            except BrokerhaError as error:
+                # Maybe another master gave the same messages to another client a moment earlier.
+                patience.bear(error, unwanted)
                 continue
             finally:
-                transaction.abandon()
+                if transaction is not None:
+                    transaction.abandon()
             if unwanted.is_set() or time.monotonic() >= deadline_s:
                 return []
 
@@ -279,31 +295,57 @@ class Calls(Reads):
     ) -> Iterator[Consumed]:
         """Yield messages of a queue, each inside a transaction that commits when the loop asks for the next: at least once.
 
-        Ends after ``count`` messages, or when none comes for ``wait`` seconds; else never. An error or ``break`` in the body puts
-        the message back in its place. Raises Aborted when several commits in a row were aborted.
+        Ends after ``count`` messages, or when none comes for ``wait`` seconds (0: when the queue is empty); without both never. An error or ``break`` in the body puts
+        the message back in its place. Waits for nodes that are away, as long as ``timeout``. Raises Rejected when a commit is rejected
+        because of its content, and Aborted when several in a row were aborted.
         """
         if count is not None and count < 1:
             raise InvalidRequest(f"count is a number from 1 on, not {count}")
-        aborts = done = 0
+        checked_wait(wait or 0.0)
+        done, patience = 0, _Patience(self.seconds(timeout))
         idle_s = time.monotonic() + (wait or 0.0)
         while count is None or done < count:
-            transaction = self._begin_to_take()
+            transaction = None
             try:
+                transaction = self._begin_to_take()
                 left_s = WAIT_SLICE_S if wait is None else idle_s - time.monotonic()
                 message = transaction.accept(queue, wait=max(0.0, min(WAIT_SLICE_S, left_s)))
+                patience.renew()
                 if message is not None:
                     yield Consumed(*message[:3], transaction)
                     if transaction.committed is None:
                         transaction.commit(timeout=timeout)
-                    done, aborts, idle_s = done + 1, 0, time.monotonic() + (wait or 0.0)
+                    patience.aborts = 0
+                    done, idle_s = done + 1, time.monotonic() + (wait or 0.0)
                 elif wait is not None and time.monotonic() >= idle_s:
                     return
-            except Aborted:
-                aborts += 1
-                if aborts >= ABORTS_LIMIT:
-                    raise
+            except BrokerhaError as error:
+                patience.bear(error)
             finally:
-                transaction.abandon()
+                if transaction is not None:
+                    transaction.abandon()
+
+
+class _Patience:
+    """How long messages are taken anew: after a few lost races in a row, and for some seconds while nobody answers."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.aborts = 0
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin the time anew: a master has answered."""
+        self._until_s = time.monotonic() + self._seconds
+
+    def bear(self, error: BrokerhaError, end: threading.Event | None = None) -> None:
+        """Return, after a pause that ``end`` ends, if nothing was taken and can be now; else raise the error."""
+        self.aborts += isinstance(error, Aborted)
+        is_over = self.aborts >= ABORTS_LIMIT if isinstance(error, Aborted) else time.monotonic() >= self._until_s
+        if is_over or not may_run_again(error):
+            raise error
+        if not isinstance(error, Aborted):
+            (end or threading.Event()).wait(PAUSE_S)
 
 
 def milliseconds(seconds: float) -> int:

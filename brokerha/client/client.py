@@ -133,7 +133,7 @@ class Client(Calls):
         return self.write([("create-repository", repository)], timeout=timeout, key=key)
 
     def remove_repository(self, repository: str, *, timeout: float | None = None, key: TxId = "") -> Written:
-        """Remove a repository. Raises Rejected when it is missing, or holds more than 10 MiB: empty it in parts first."""
+        """Remove a repository. Raises Rejected when it is missing, or when a check of the control suite names it."""
         return self.write([("remove-repository", repository)], timeout=timeout, key=key)
 
     def control_add(

@@ -49,7 +49,7 @@ from brokerha.client.http_requests import (
     step_of,
 )
 from brokerha.client.http_shapes import MESSAGES, OF_COMMANDS, OF_QUESTIONS, OF_READS, OF_STEPS, PACKED, TRANSACTIONS, Shape, shaped
-from brokerha.model.errors import BrokerhaError, NotFound, NotPrimary, NotReady, TimedOut, Unreachable, may_pass
+from brokerha.model.errors import BrokerhaError, NotFound, NotPrimary, NotReady, ReadOnly, TimedOut, Unreachable, may_pass
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.outside.commands import outcome_unknown
 from brokerha.model.outside.levels import min_lsn_text
@@ -211,7 +211,8 @@ class HttpWire:
         action, txid = asked["action"], asked["txid"]
         step = step_of(action, txid, asked["arguments"])
         if action == "begin":
-            return self._begin(step, deadline_s)
+            # One with an xid that was begun, and whose answer was lost, would be in its own way.
+            return self._begin(step, deadline_s, is_repeated=not asked["arguments"].get("xid"))
         url = self._url_of(txid, asked.get("node", ""))
         if action == "commit":
             # After a lost commit the caller asks for the outcome (client/transactions.py). Other steps are sent again.
@@ -251,8 +252,8 @@ class HttpWire:
                 with contextlib.suppress(BrokerhaError):
                     url = (self._located(txid, url, question, deadline_s) or (url,))[0]
 
-    def _begin(self, step: Request, deadline_s: float) -> dict[str, Any]:
-        """Begin at the first node that accepts; ask again during a fail-over. Raises the error of `of_all`."""
+    def _begin(self, step: Request, deadline_s: float, *, is_repeated: bool) -> dict[str, Any]:
+        """Begin at the first node that accepts; ask again until then, or only during a fail-over. Raises the error of `of_all`."""
         problems: dict[str, BrokerhaError] = {}
         asked = 0
         while True:
@@ -264,9 +265,10 @@ class HttpWire:
                 problems[url] = error
                 pause_s, asked = self._nodes.on_failed(url), asked + 1
                 is_failing_over = any(isinstance(each, NotPrimary) for each in problems.values())
-                if asked >= len(self._nodes.urls) and (not is_failing_over or time.monotonic() + pause_s >= deadline_s):
+                is_again = is_failing_over or (is_repeated and not all(isinstance(each, ReadOnly) for each in problems.values()))
+                if asked >= len(self._nodes.urls) and (not is_again or time.monotonic() + pause_s >= deadline_s):
                     raise of_all(problems) from None
-                if is_failing_over and self._closing.wait(pause_s):
+                if is_again and self._closing.wait(pause_s):
                     raise Unreachable(CLOSED) from None
                 continue
             self._owners[txid] = url

@@ -34,7 +34,7 @@ def is_conflict(reply: Reply) -> bool:
 def error_of_reply(reply: Reply) -> BrokerhaError | None:
     """Return the error of a reply; None when the write reached its level."""
     if reply.status == REJECTED_STATUS:
-        return Rejected(reply.reason, reply.txid, reply.lsn, is_conflict=is_conflict(reply))
+        return (Conflict if is_conflict(reply) else Rejected)(reply.reason, reply.txid, reply.lsn)
     if reply.status == UNKNOWN:
         return OutcomeUnknown(reply.txid, f"outcome unknown of transaction {reply.txid}: {reply.reason or 'ask again'}")
     if reply.status == REFUSED:

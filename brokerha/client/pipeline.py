@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self
 from brokerha.client.arguments import checked
 from brokerha.client.outcomes import Written, written
 from brokerha.client.reads import as_bytes
+from brokerha.client.transactions import OCTETS
 from brokerha.model.errors import InvalidRequest, NotReady, Unreachable
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation, pack_operations
@@ -96,6 +97,10 @@ class Pipeline:
     def delete(self, table: str, key_name: str | bytes, *, key: TxId = "") -> Future[Written]:
         """Delete a key."""
         return self.write([("delete", table, as_bytes(key_name))], key=key)
+
+    def publish(self, queue: str, body: str | bytes, content_type: str = OCTETS, *, key: TxId = "") -> Future[Written]:
+        """Append a message to a queue."""
+        return self.write([("publish", queue, content_type, as_bytes(body))], key=key)
 
     # ---- the end
 

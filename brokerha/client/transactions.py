@@ -21,13 +21,14 @@ means that another transaction changed it meanwhile. `Session.run_transaction` t
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, Self, overload
 
-from tenacity import retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import RetryCallState, retry_if_exception, wait_random_exponential
 
 from brokerha.client.arguments import checked
 from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes, message_of
@@ -39,11 +40,14 @@ from brokerha.model.errors import (
     NotReady,
     OutcomeUnknown,
     ReadOnly,
+    Rejected,
     TimedOut,
     UnknownTransaction,
     Unreachable,
     WrongState,
     aborted,
+    may_run_again,
+    rejection,
 )
 from brokerha.model.ids import Lsn, NodeId, TxId, Xid
 from brokerha.model.operations import REJECTED, Operation, check_operations
@@ -177,7 +181,7 @@ class Transaction(Reads):
         return state
 
     def commit(self, *, timeout: float | None = None) -> Committed:
-        """Commit. Raises Aborted (safe to run again), OutcomeUnknown (ask for `outcome` of ``txid``)."""
+        """Commit. Raises Rejected, Aborted (safe to run again), OutcomeUnknown (ask for `outcome` of ``txid``)."""
         self._expect(OPEN, PREPARED)
         self.flush(timeout=timeout)
         level, copies = self._ack
@@ -313,6 +317,7 @@ class Transaction(Reads):
         self._expect(OPEN)
         if count is not None and count < 1:
             raise InvalidRequest(f"count is a number from 1 on, not {count}")
+        checked_wait(wait)
         self.flush()
         deadline_s = time.monotonic() + wait
         while True:
@@ -365,14 +370,14 @@ class Transaction(Reads):
     def _watched(self, unknown: type[NotFound] = NotFound, *, is_end: bool = False) -> Iterator[None]:
         """Wrap a call to the master: note an end of the transaction. Raises Aborted when the master does not have it any more.
 
-        ``is_end``: OutcomeUnknown also counts as an end.
+        ``is_end``: Rejected and OutcomeUnknown also count as an end.
         """
         try:
             yield
         except unknown as error:
             self._end()
             raise Aborted(f"transaction {self.txid} is not open any more: {error}") from None
-        except (Aborted, OutcomeUnknown) as error:
+        except (Aborted, Rejected, OutcomeUnknown) as error:
             if is_end or isinstance(error, Aborted):
                 self._end()
             raise
@@ -382,11 +387,23 @@ class Transaction(Reads):
         self._calls.transactions.discard(self)
 
 
-def retries(attempts: int) -> dict[str, Any]:
-    """Return the retry policy of an aborted transaction, for tenacity: a short random pause that grows."""
+def checked_wait(seconds: float) -> None:
+    """Raise InvalidRequest for a negative wait for messages, which does not mean for ever."""
+    if not seconds >= 0:
+        raise InvalidRequest(f"wait is a number of seconds from 0 on, not {seconds!r}; consume without it waits for ever")
+
+
+def retries(attempts: int, seconds: float) -> dict[str, Any]:
+    """Return the retry policy of a transaction without an effect, for tenacity: a short random pause that grows."""
+    aborts = itertools.count(1)
+
+    def is_enough(state: RetryCallState) -> bool:
+        error = state.outcome and state.outcome.exception()
+        return next(aborts) >= attempts if isinstance(error, Aborted) else (state.seconds_since_start or 0.0) >= seconds
+
     return {
-        "retry": retry_if_exception_type(Aborted),
-        "stop": stop_after_attempt(attempts),
+        "retry": retry_if_exception(may_run_again),
+        "stop": is_enough,
         "wait": wait_random_exponential(multiplier=0.01, max=1.0),
         "reraise": True,
     }
@@ -406,7 +423,7 @@ def commit_safely(
 ) -> Lsn:
     """Commit. After a lost answer ask for the outcome, and commit again while it is undecided. Return the LSN.
 
-    Raises Aborted, OutcomeUnknown (after the timeout), and the error with which the master refuses.
+    Raises Rejected, Aborted, OutcomeUnknown (after the timeout), and the error with which the master refuses.
     """
     deadline_s = time.monotonic() + seconds
     is_first = True
@@ -432,16 +449,20 @@ def commit_safely(
             refused = error if is_first or refused else None
             is_first = False
         if time.monotonic() + PAUSE_S >= deadline_s:
-            raise refused or OutcomeUnknown(txid)
+            raise refused or OutcomeUnknown(
+                txid, f"outcome unknown: ask later what became of transaction {txid}, and do not run it again before that"
+            )
         pause.wait(PAUSE_S)
 
 
 def _decided(calls: Connection, node: NodeId, txid: TxId, level: str, seconds: float) -> Lsn | None:
-    """Return the LSN of a transaction that reached this level, or None while it is undecided. Raises Aborted."""
+    """Return the LSN of a transaction that reached this level, or None while it is undecided. Raises Rejected, Aborted."""
     outcome = calls.ask("outcome", {"txid": txid, "node": node}, seconds)
     if outcome is None:
         return None
-    if outcome["state"] == "aborted" or outcome.get("outcome") == REJECTED:
+    if outcome.get("outcome") == REJECTED:
+        raise rejection(str(outcome.get("reason")), txid, int(outcome.get("lsn") or 0))
+    if outcome["state"] == "aborted":
         raise aborted(str(outcome.get("reason") or f"transaction {txid} was rolled back"))
     if outcome["state"] == "committed":
         return int(outcome.get("lsn") or 0)

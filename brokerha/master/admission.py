@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from brokerha.model.errors import rejection_name
+from brokerha.model.errors import rejection
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import REJECTED, ResultRow
 from brokerha.model.outside.authors import is_same_work
@@ -173,7 +173,7 @@ class Waiters:
         error = ""
         if status == REJECTED_STATUS:
             reason = waiting.rejection or ""
-            error = rejection_name(reason)
+            error = type(rejection(reason)).__name__
         elif status == REFUSED:
             error, reason = "KeyReused", f"another transaction with the id {waiting.txid} came first: use a new key"
         elif status == UNKNOWN:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from brokerha.master.admission import is_other_body
 from brokerha.master.config import RetentionConfig
 from brokerha.master.retention import Retention
-from brokerha.model.errors import aborted
+from brokerha.model.errors import aborted, rejection
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId, maker_of
 from brokerha.model.operations import APPLIED, ResultRow
 from brokerha.model.ready import TxQueueDecision
@@ -203,7 +203,8 @@ class Transacting:
             # The answer goes out with the record that remembers it.
             book.refuse(ticket, txid, type(aborted(kept.reason)).__name__, kept.reason)
         elif reply.status in (REJECTED_STATUS, REFUSED):
-            answers.append(TxReply(ticket, txid, type(aborted(reply.reason)).__name__, reply.reason))
+            error = rejection(reply.reason) if reply.status == REJECTED_STATUS else aborted(reply.reason)
+            answers.append(TxReply(ticket, txid, type(error).__name__, reply.reason))
         elif reply.status == UNKNOWN:
             answers.append(TxReply(ticket, txid, "OutcomeUnknown", reply.reason))
         else:

@@ -15,9 +15,9 @@ The tree is split by the action that is left to the caller:
         WrongState        ... comes at a moment when the transaction does not allow it         HTTP 409
         WentBack          ... is about lines of the log that a split made void               HTTP 409
         NotAllowed        ... is of a user who is not known, or may not do that              HTTP 401, 403, 429
-      Rejected            the transaction was ordered and failed, at the same LSN everywhere  HTTP 409
-      Aborted             nothing happened and nothing will; safe to run again             HTTP 409
-        Conflict          ... because what it read or expected was changed meanwhile       HTTP 409
+      Rejected            its content failed at its LSN, everywhere; it would fail again   HTTP 409
+      Aborted             nothing happened and nothing will; run it again                  HTTP 409
+        Conflict          ... another transaction was in its way; also a kind of Rejected  HTTP 409, 412
       OutcomeUnknown      the deadline passed; ask again by the transaction id             HTTP 504
       NotReady            this node cannot serve now (starting, no worker, busy); try again   HTTP 503
         NotPrimary        ... another process of its master acts: ask that one             HTTP 503
@@ -107,32 +107,30 @@ class NotAllowed(InvalidRequest):
 class Rejected(BrokerhaError):
     """The transaction was ordered, failed at its LSN on every site, and changed nothing.
 
-    `txid` and `lsn` name it; the text is the reason that the executing worker gave.
+    `txid` and `lsn` name it; the text is the reason that the executing worker gave. The same work fails again, except for `Conflict`.
     """
 
-    def __init__(self, reason: str, txid: str = "", lsn: int = 0, *, is_conflict: bool = False) -> None:
+    def __init__(self, reason: str, txid: str = "", lsn: int = 0) -> None:
         super().__init__(reason)
         self.txid = txid
         self.lsn = lsn
-        self.is_conflict = is_conflict
-        """Whether an expectation failed: read again, and write again."""
 
 
 class Aborted(BrokerhaError):
     """Nothing happened and nothing will; the same work can safely be run again."""
 
 
-class Conflict(Aborted):
-    """Another transaction changed data that this one had read or expected; run it again, from its first read on."""
+class Conflict(Rejected, Aborted):
+    """Another transaction changed data that this one had read or expected, or holds them; run it again, from its first read on."""
 
 
 CONFLICT = "conflict: "
-"""Prefix of the reason for a failed expectation: the log keeps reasons as text."""
+"""Prefix of the reason for a rejection that another transaction caused: the log keeps reasons as text."""
 
 
-def rejection_name(reason: str) -> str:
-    """Return ``Conflict`` for a rejection because of a failed expectation, else ``Rejected``."""
-    return Conflict.__name__ if reason.startswith(CONFLICT) else Rejected.__name__
+def rejection(reason: str, txid: str = "", lsn: int = 0) -> Rejected:
+    """Return the error for a transaction that was rejected at its place in the order."""
+    return (Conflict if reason.startswith(CONFLICT) else Rejected)(reason, txid, lsn)
 
 
 TOO_MUCH = "too much: "
@@ -140,7 +138,7 @@ TOO_MUCH = "too much: "
 
 
 def aborted(reason: str) -> Aborted:
-    """Return the error for a transaction that was rejected or rolled back for this reason."""
+    """Return the error for a transaction that was rolled back for this reason, or could not be prepared."""
     return Conflict(reason) if reason.startswith(CONFLICT) else Aborted(reason)
 
 
@@ -246,6 +244,11 @@ class ProtocolError(BrokerhaError):
 def may_pass(error: BrokerhaError) -> bool:
     """Tell whether the same request can succeed elsewhere, or here later: the node is away, restarting, full or broken."""
     return type(error) in {NotReady, NotPrimary} or isinstance(error, (StoreError, JournalError))
+
+
+def may_run_again(error: BaseException) -> bool:
+    """Tell whether a transaction that ended in this error had no effect, and can succeed from its beginning."""
+    return isinstance(error, (Aborted, NotReady, Unreachable)) and not isinstance(error, ReadOnly)
 
 
 def error_named(name: str, text: str, txid: str = "", lsn: int = 0, remedy: str | None = "") -> BrokerhaError:

@@ -54,7 +54,7 @@ def refused(store: Store, *operations: Operation) -> str:
 
 
 def held(what: str, txid: str = "b") -> str:
-    return f"{what} is held by prepared transaction {txid}: try again when that is over"
+    return f"conflict: {what} is held by prepared transaction {txid}: try again when that is over"
 
 
 class StorePreparedContract:
@@ -119,7 +119,7 @@ class StorePreparedContract:
         run(store, [("put", "t", b"other", b"1"), CHECK])
         assert prepare(store, ("put", "t", b"other", b"-1")).reason.startswith("check 'sum' failed: expected >= 0, found -1")
         assert prepare(store, ("add", "nowhere", quads(A))).reason == "repository 'nowhere' does not exist"
-        assert prepare(store, ("accept", "q", "x.1")).reason == "message 'x.1' is not in queue 'q'"
+        assert prepare(store, ("accept", "q", "x.1")).reason == "conflict: message 'x.1' is not in queue 'q'"
         assert prepare(store, ("expect-key", "t", b"other", "")).outcome == REJECTED
         assert "expects a fingerprint cannot be prepared" in prepare(
             store, PUT, ("expect-fingerprint", store.applied().fingerprint)

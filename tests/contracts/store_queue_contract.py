@@ -97,14 +97,14 @@ class StoreQueueContract:
 
     def test_accepting_what_is_not_there_rejects_the_whole_transaction(self, store: Store) -> None:
         execute(store, "tx", publish(b"1"))
-        gone = "message 'tx.7' is not in queue 'q'"
+        gone = "conflict: message 'tx.7' is not in queue 'q'"
         assert reason(store, ("put", "t", b"k", b"v"), publish(), accept("tx.1"), accept("tx.7")) == gone
-        assert reason(store, accept("tx.1", "other")) == "message 'tx.1' is not in queue 'other'"
-        assert reason(store, accept("tx.1"), accept("tx.1")) == "message 'tx.1' is not in queue 'q'"
+        assert reason(store, accept("tx.1", "other")) == "conflict: message 'tx.1' is not in queue 'other'"
+        assert reason(store, accept("tx.1"), accept("tx.1")) == "conflict: message 'tx.1' is not in queue 'q'"
         assert ids(store) == ["tx.1"]
         assert rows(store, "t") == []
         execute(store, "c", accept("tx.1"))
-        assert reason(store, accept("tx.1")) == "message 'tx.1' is not in queue 'q'"
+        assert reason(store, accept("tx.1")) == "conflict: message 'tx.1' is not in queue 'q'"
 
     def test_of_two_transactions_that_accept_the_same_message_the_second_is_rejected(self, store: Store) -> None:
         execute(store, "tx", publish(b"1"))

@@ -86,7 +86,9 @@ PARTS = (
     ),
     Part(
         "Transactions",
-        "What `transaction` gives, and `work` of `run_transaction` gets; a context manager. Reads inside of it see its own writes.",
+        "What `transaction` gives, and `work` of `run_transaction` gets; a context manager. Reads inside of it see its own writes. Its"
+        " attributes: `txid` (after the begin), `committed` (a `Committed` after the commit, else None), `state` (`new`, `open`,"
+        " `prepared` or `over`), `isolation` and `xid`.",
         types=(transactions.Transaction,),
     ),
     Part(

@@ -23,7 +23,7 @@ from brokerha.cli.common.command import Answer, Cluster, FormatOption, cluster_f
 from brokerha.cli.common.output import Format
 from brokerha.cli.common.terminal import MEGABYTE, progress
 from brokerha.model.control import Check
-from brokerha.model.errors import InvalidRequest, NotReady, Rejected, TooLarge
+from brokerha.model.errors import Conflict, InvalidRequest, NotReady, TooLarge
 from brokerha.model.fingerprints import differs, text_of
 from brokerha.model.ids import Lsn, is_node_id
 from brokerha.model.operations import LoggedRow, Operation, pack_operations
@@ -175,10 +175,8 @@ class OnlineRestore:
                 return {**done, "state": "planned"}
             try:
                 written = self._client.write([expected, *operations], ack="applied")
-            except Rejected as error:
-                if not error.is_conflict:
-                    raise
-                exits.say(f"somebody wrote after LSN {self._read_lsn:,}: reading on")
+            except Conflict as error:
+                exits.say(f"somebody wrote after LSN {self._read_lsn:,}: reading on ({error})")
                 continue
             is_equal = not differs(self._fingerprint_at(written.lsn), self._target.fingerprint)
             return {**done, "state": "restored", "lsn": written.lsn, "txid": written.txid, "is_equal": is_equal}

@@ -47,6 +47,7 @@ _REMEDIES: tuple[tuple[type[errors.BrokerhaError], str], ...] = (
     (errors.OutcomeUnknown, "ask later with: brokerha wait {txid}"),
     (errors.NotReady, "try again; brokerha status says what is missing"),
     (errors.NotAllowed, "say who you are with BROKERHA_TOKEN_FILE, or BROKERHA_USER and BROKERHA_PASSWORD_FILE"),
+    (errors.Conflict, "nothing was changed; run it again"),
     (errors.Rejected, "nothing was changed"),
     (errors.Aborted, "nothing was changed; run it again"),
 )

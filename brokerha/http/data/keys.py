@@ -21,7 +21,7 @@ from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, begin_write, done, read, result, write
 from brokerha.http.guard import demand_operations, only_readable
 from brokerha.ingress.rdf_bodies import utf8
-from brokerha.model.errors import InvalidRequest, Rejected, TooLarge
+from brokerha.model.errors import Conflict, InvalidRequest, TooLarge
 from brokerha.model.etags import etag_of, is_etag
 from brokerha.model.ids import TxId
 from brokerha.model.operation_checks import TABLE
@@ -262,8 +262,8 @@ async def _write(call: Call, operations: list[Operation], txid: TxId) -> Answer:
     await demand_operations(call, operations)
     try:
         return done(await write(call, operations, txid))
-    except Rejected as error:
-        if error.is_conflict:
+    except Conflict:
+        if any(operation[0] == "expect-key" for operation in operations):
             call.error_status = 412
         raise
 

@@ -107,7 +107,7 @@ class TxChecks:
             return
         check(step.node == node and step.txid == reply.txid, "T6", "answered where it was asked", reply=reply)
         run = step.run
-        if reply.error == "Aborted":
+        if reply.error in ("Aborted", "Conflict", "Rejected"):
             self._told_aborted(node, run, reply.txid)
         elif reply.error or run.txid != reply.txid:
             return

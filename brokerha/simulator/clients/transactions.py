@@ -308,7 +308,7 @@ class TxClients:
             return
         if not reply.error:
             self._went_well(step, reply)
-        elif reply.error == "Aborted":
+        elif reply.error in ("Aborted", "Conflict", "Rejected"):
             self._finish(step.run)
         elif step.action == "begin":
             self._begin_later(step.run)

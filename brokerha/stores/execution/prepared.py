@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from brokerha.model.control import KEY, Check, shortened
-from brokerha.model.errors import Rejected
+from brokerha.model.errors import CONFLICT, Rejected
 from brokerha.model.ids import TxId
 from brokerha.model.operation_checks import GRAPH, QUEUE
 from brokerha.model.operation_checks import TABLE as TABLE_KIND
@@ -141,7 +141,7 @@ class Prepared:
         met = [(min(held[mark]), mark) for mark in marks if mark in held]
         if met:
             txid, mark = min(met)
-            raise Rejected(f"{_named(mark)} is held by prepared transaction {txid}: try again when that is over")
+            raise Rejected(f"{CONFLICT}{_named(mark)} is held by prepared transaction {txid}: try again when that is over")
 
 
 def value_of(operations: Iterable[Checked], changes: list[Change], after: Suite, lines_of: Callable[[str], Iterable[str]]) -> bytes:

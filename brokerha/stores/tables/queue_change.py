@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from brokerha.model.errors import Rejected
+from brokerha.model.errors import CONFLICT, Rejected
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Accept, Change, Delete, Publish, Published, Put, message_id
 
@@ -77,7 +77,7 @@ class QueueChange:
         place = queue, operation.message_id
         if self._published.pop(place, None) is None:
             if place in self._accepted or not self._holds(*place):
-                raise Rejected(f"message {place[1]!r} is not in queue {queue!r}")
+                raise Rejected(f"{CONFLICT}message {place[1]!r} is not in queue {queue!r}")
             self._accepted[place] = None
 
     def changes(self) -> list[Published | Accept]:

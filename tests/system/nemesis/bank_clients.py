@@ -65,9 +65,9 @@ class Teller(Endless):
             tx.commit(timeout=self._draw.uniform(*COMMIT_S))
             told = COMMITTED
             self.done += 1
-        except errors.Aborted as error:
+        except (errors.Aborted, errors.Rejected) as error:
             told = ABORTED
-            self.errors[f"Aborted: {str(error)[:60]}"] += 1
+            self.errors[f"{type(error).__name__}: {str(error)[:60]}"] += 1
         except errors.OutcomeUnknown:
             # Only the commit can leave it open whether a transfer took place.
             self.errors["OutcomeUnknown"] += 1

@@ -10,7 +10,7 @@ import pytest
 from brokerha.cli.backup.restore import ATTEMPTS, OnlineRestore
 from brokerha.client import Client
 from brokerha.client.outcomes import Written
-from brokerha.model.errors import InvalidRequest, NotReady, Rejected, TooLarge
+from brokerha.model.errors import Conflict, InvalidRequest, NotReady, Rejected, TooLarge
 from brokerha.model.fingerprints import packed
 from brokerha.model.operations import LoggedRow, Operation, Put, pack_effect
 from brokerha.stores.backup.restore_target import Target
@@ -41,7 +41,7 @@ class Fake:
             self.writes_between -= 1
             self.last += 1
             reason = self.reason or "conflict: expected fingerprint"
-            raise Rejected(reason, "r", self.last, is_conflict=not self.reason)
+            raise (Rejected if self.reason else Conflict)(reason, "r", self.last)
         self.last += 1
         return Written("r", self.last, ack)
 

@@ -183,6 +183,9 @@ def test_reads_of_its_own_writes_transactions_and_queues_over_a_real_cluster(tmp
                 await tx.put("t", "k", b"inside")
                 assert await tx.get("t", "k") == b"inside"
                 assert await db.get("t", "k") is None
+                assert (tx.committed, tx.state, tx.node, tx.isolation) == (None, "open", "m1", "read-committed")
+            assert tx.committed is not None
+            assert (tx.committed.txid, tx.committed.lsn > 0, tx.state) == (tx.txid, True, "over")
             assert await db.get("t", "k") == b"inside"
             with contextlib.suppress(ZeroDivisionError):
                 async with db.transaction() as tx:

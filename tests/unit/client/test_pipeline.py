@@ -8,6 +8,7 @@ import pytest
 
 from brokerha.client import Client, Session
 from brokerha.model import errors
+from brokerha.model.operations import unpack_operations
 from brokerha.model.requests import REJECTED_STATUS, Reply
 from tests.unit.client.fake_wire import FakeWire
 from tests.unit.client.serving import Served, wait_until
@@ -77,6 +78,17 @@ def test_terms_hold_for_every_write_of_a_pipeline() -> None:
         pipeline.update("main", "CLEAR ALL")
 
     assert wire.terms == [("applied", 2, 3000)]
+
+
+def test_messages_can_be_published() -> None:
+    wire = FakeWire(applied)
+
+    with Client(wire).pipeline() as pipeline:
+        pipeline.publish("q", "a", "text/plain", key="mine")
+        pipeline.publish("q", b"b")
+
+    written = [unpack_operations(body) for batch in wire.batches for _, body in batch]
+    assert written == [[("publish", "q", "text/plain", b"a")], [("publish", "q", "application/octet-stream", b"b")]]
 
 
 def test_leaving_the_block_raises_the_first_failure_after_all_have_ended() -> None:

@@ -310,17 +310,25 @@ def test_after_a_lost_answer_the_outcome_is_asked_and_the_commit_sent_again(comm
 
 @pytest.mark.usefixtures("no_pause")
 @pytest.mark.parametrize(
-    "end", [outcome("aborted", reason="primary lost"), outcome("applied", 7, outcome="rejected", reason="primary lost")]
+    ("end", "error"),
+    [
+        (outcome("aborted", reason="primary lost"), errors.Aborted),
+        (outcome("applied", 7, outcome="rejected", reason="conflict: primary lost"), errors.Conflict),
+        (outcome("applied", 7, outcome="rejected", reason="primary lost"), errors.Rejected),
+    ],
 )
-def test_what_turns_out_to_be_rolled_back_is_aborted(end) -> None:
-    with pytest.raises(errors.Aborted, match="primary lost"), Client(LossyWire([LOST], [end])).transaction() as tx:
+def test_what_turns_out_to_be_rolled_back_is_aborted(end, error) -> None:
+    with pytest.raises(error, match="primary lost"), Client(LossyWire([LOST], [end])).transaction() as tx:
         tx.put("t", "k", "v")
 
 
 @pytest.mark.usefixtures("no_pause")
 def test_what_nobody_decides_in_time_is_unknown_by_name() -> None:
     wire = LossyWire([LOST] * 1000, [None] * 1000)
-    with pytest.raises(errors.OutcomeUnknown) as unknown, Client(wire, timeout=0.05).transaction() as tx:
+    with (
+        pytest.raises(errors.OutcomeUnknown, match="do not run it again") as unknown,
+        Client(wire, timeout=0.05).transaction() as tx,
+    ):
         tx.put("t", "k", "v")
 
     assert unknown.value.txid == "m1.1"

@@ -28,7 +28,7 @@ from brokerha.model.errors import (
     OutcomeUnknown,
     ReadOnly,
     TimedOut,
-    rejection_name,
+    rejection,
 )
 from brokerha.model.fingerprints import packed
 from brokerha.model.numbers import Numbers
@@ -207,7 +207,7 @@ class FakeFront:
                 self.results.append((txid, result.outcome, result.reason))
         _, outcome, reason = self.results[lsn - 1]
         if outcome == "rejected":
-            return Reply(1, txid, REJECTED_STATUS, lsn, rejection_name(reason), reason)
+            return Reply(1, txid, REJECTED_STATUS, lsn, type(rejection(reason)).__name__, reason)
         return Reply(1, txid, level, 0 if level == "accepted" else lsn)
 
     # ---- transactions

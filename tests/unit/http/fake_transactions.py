@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
-from brokerha.model.errors import Aborted, InvalidRequest, UnknownTransaction, WrongState
+from brokerha.model.errors import Aborted, InvalidRequest, UnknownTransaction, WrongState, rejection
 from brokerha.model.operations import Operation
 from brokerha.nodes.front.checking import checked_body
 
@@ -113,7 +113,7 @@ class FakeTransactions:
         lsn, reason = front.apply_transaction(txid, tx.operations) if tx.operations else (0, "")
         self._end(txid, "aborted" if reason else "committed", lsn, reason)
         if reason:
-            raise Aborted(reason)
+            raise rejection(reason, txid, lsn)
         return {"state": "committed", "lsn": lsn}
 
     def _rollback(self, front: Any, txid: str, tx: OpenTx, arguments: dict[str, Any]) -> dict[str, Any]:

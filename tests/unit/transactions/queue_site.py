@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import msgpack
 
 from brokerha.log.log import Log
+from brokerha.model.errors import CONFLICT
 from brokerha.model.ids import TxId
 from brokerha.model.operations import APPLIED, REJECTED, Operation, ResultRow
 from brokerha.model.reserved import branches
@@ -67,7 +68,7 @@ class Queues:
             if operation[0] == "by":
                 continue
             if operation[0] == "accept" and operation[1:3] in taken:
-                return f"message {operation[2]} is held by {taken[operation[1:3]]}"
+                return f"{CONFLICT}message {operation[2]} is held by {taken[operation[1:3]]}"
             messages = after.setdefault(operation[1], [])
             if operation[0] == "publish":
                 messages.append((f"{txid}.{place}", operation[3].decode()))
@@ -75,7 +76,7 @@ class Queues:
             else:
                 found = [message for message in messages if message[0] == operation[2]]
                 if not found:
-                    return f"queue {operation[1]} has no message {operation[2]}"
+                    return f"{CONFLICT}queue {operation[1]} has no message {operation[2]}"
                 messages.remove(found[0])
                 accepted += 1
         self.held = after

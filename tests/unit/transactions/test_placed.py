@@ -45,9 +45,9 @@ def ended(bench: TxBench) -> list[str]:
 def test_what_the_probe_rejects_is_not_prepared(bench: TxBench) -> None:
     txid = bench.begun(accept("q", "not-there"), xid=XID)
     reply = bench.ask("prepare", txid)
-    assert (reply.error, "not-there" in reply.reason) == ("Aborted", True)
+    assert (reply.error, "not-there" in reply.reason) == ("Conflict", True)
     assert (word_of(bench.outcome(txid)), state(bench)) == ("aborted", [])
-    assert bench.ask("commit", txid, one_phase=False).error == "Aborted"
+    assert bench.ask("commit", txid, one_phase=False).error == "Conflict"
     assert ended(bench) == []
 
 
@@ -157,7 +157,7 @@ def test_a_second_one_that_takes_the_same_message_is_rejected_wherever_it_comes_
     # Without its lock it is as if it came from another master.
     bench.core.transacting.coordinator.book.locks.release(txid)
     reply = bench.ask("commit", bench.begun(accept("q", message)))
-    assert (reply.error, f"held by {txid}" in reply.reason) == ("Aborted", True)
+    assert (reply.error, f"held by {txid}" in reply.reason) == ("Conflict", True)
     assert not bench.ask("commit", txid, one_phase=False).error
     assert ended(bench) == []
 

@@ -301,10 +301,12 @@ def test_a_prepared_one_that_the_probe_rejects_is_a_heuristic_rollback() -> None
     assert bench.ask("forget", txid).answer == {"state": "forgotten"}
 
 
-def test_one_of_a_client_that_the_probe_rejects_is_aborted_and_nothing_more(bench: TxBench) -> None:
-    txid = bench.begun(accept("q", "not-there"))
+@pytest.mark.parametrize(("reason", "error"), [("a check does not hold", "Rejected"), ("conflict: no such message", "Conflict")])
+def test_one_of_a_client_that_the_probe_rejects_is_aborted_and_nothing_more(bench: TxBench, reason: str, error: str) -> None:
+    txid = bench.begun(publish("q", "x"))
+    bench.worker.rejects[txid] = reason
     reply = bench.ask("commit", txid)
-    assert (reply.error, "not-there" in reply.reason) == ("Aborted", True)
+    assert (reply.error, reply.reason) == (error, reason)
     assert word_of(bench.outcome(txid)) == "aborted"
     bench.settle()
     bench.check_clean()

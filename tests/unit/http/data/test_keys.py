@@ -155,7 +155,7 @@ def test_if_match_lets_only_the_writer_win_who_saw_the_present_value(node: Node)
     deleted = node.ask("DELETE", "/kv/t/k", If_Match=tag)
 
     assert (first.status, second.status, deleted.status) == (204, 412, 412)
-    assert (second.headers["brokerha-error"], second.headers["brokerha-lsn"]) == ("Rejected", "3")
+    assert (second.headers["brokerha-error"], second.headers["brokerha-lsn"]) == ("Conflict", "3")
     assert node.get("/kv/t/k").body == b"two"
 
 

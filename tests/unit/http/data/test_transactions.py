@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgpack
@@ -10,6 +11,7 @@ import structlog
 
 from brokerha.http import HttpLimits
 from brokerha.model.errors import JournalFull, KeyReused, NotReady, ReadOnly, TimedOut
+from brokerha.model.etags import etag_of
 from brokerha.model.operations import pack_operations
 from brokerha.model.wire.client_wire import REPLIES_TYPE, WRITES_TYPE, encode_writes
 from tests.unit.http.asking import JSON, MSGPACK, Node
@@ -199,3 +201,10 @@ def test_a_batch_has_a_limit() -> None:
 
     assert answer.status == 413
     assert not node.front.submitted
+
+
+def test_a_list_whose_expectation_fails_is_a_conflict(node: Node) -> None:
+    wanted = [["expect-key", "t", "k", etag_of(b"another")], ["put", "t", "k", "v"]]
+    answer = node.ask("POST", "/tx", json.dumps(wanted), {"Content-Type": "application/json"})
+
+    assert (answer.status, answer.headers["brokerha-error"]) == (409, "Conflict")
