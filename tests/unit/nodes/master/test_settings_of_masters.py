@@ -14,8 +14,10 @@ import structlog
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.reserved.settings import TABLE, Row, packed
+from brokerha.model.wire.client_wire import READ_TYPE
 from brokerha.nodes.config.cluster import BackupEntry, ClusterConfig, MasterEntry, WorkerEntry, load_config
 from brokerha.nodes.master.node import MasterNode
+from brokerha.ports.transport import ClientMessage
 from tests.support.waiting import until
 
 WAIT_S = 20.0
@@ -198,8 +200,9 @@ def test_an_app_cannot_say_that_it_is_somebody_else(cluster: EmbeddedCluster) ->
     """What the app says of itself does not count, but who published it by the word of the broker."""
     asked = {"name": "setting-set", "arguments": {"name": "read-queue", "value": "9", "by": "root", "from": "10.0.0.1"}}
     for user in ("", "orders.admin"):
+        message = ClientMessage("1", b"", READ_TYPE, "", "app", "", "", user=user)
         with structlog.testing.capture_logs() as told:
-            answer = cluster.masters["m1"].amqp._asked("command", asked, user).result(15)
+            answer = cluster.masters["m1"].amqp._asked("command", asked, message).result(15)
         assert (answer["setting"]["by"], answer["setting"]["from"]) == (user, "AMQP, by m1")
         assert [(line["command"], line["user"], line["origin"]) for line in told if line["event"] == "command"] == [
             ("setting-set", user, "AMQP")
