@@ -100,7 +100,7 @@ OUTPUTS: Final[dict[str, Output]] = {
         },
     ),
     "written": Output(
-        ("put", "delete", "update", "publish", "control add", "control remove", "snapshot create", "snapshot drop"),
+        ("put", "delete", "update", "publish", "control add", "control remove", "snapshot create", "snapshot drop", "repository add", "repository remove"),
         "What became of a write; `level` is accepted, synchronised or applied.",
         {"txid": "text", "lsn": "integer?", "level": "text"},
     ),
@@ -204,6 +204,17 @@ OUTPUTS: Final[dict[str, Output]] = {
             "silent": ["text"],
         },
     ),
+    "log-verify": Output(
+        ("log verify",),
+        "`problems` of one journal; `difference` is null, or the first LSN at which logs of masters differ, with the line of each.",
+        {"nodes": ["text"], "lsn": "integer", "problems": ["text"], "difference": "any", "silent": ["text"]},
+    ),
+    "quarantine-change": Output(
+        ("quarantine retry", "quarantine drop"),
+        "How many messages left quarantine, and how many could not.",
+        {"done": "integer", "failed": "integer"},
+    ),
+    "user-remove": Output(("user remove",), "Who was removed, and from which file.", {"name": "text", "file": "text"}),
     "worker-change": Output(
         ("worker on", "worker off"),
         "Whether anything was changed; `read_only` is why the master takes no writes with this worker off.",

@@ -64,7 +64,12 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
     ("snapshot-list", "snapshot list -o json"),
     ("tx-staged", "tx staged -o json"),
     ("repository-list", "repository list -o json"),
+    ("written", "repository add more -o json"),
+    ("written", "repository add more -o json"),
+    ("written", "repository remove more --yes -o json"),
+    ("log-verify", "log verify -o json"),
     ("user-list", "user list --file users.toml -o json"),
+    ("user-remove", "user remove spare --file users.toml -o json"),
     ("worker-list", "worker list -o json"),
     ("worker-change", "worker off w2 -o json"),
     ("worker-change", "worker on w2 -o json"),
@@ -134,7 +139,7 @@ def small_cluster(folder: Path) -> Iterator[Here]:
     (folder / "cluster.toml").write_text("".join(parts))
     (folder / "broker.toml").write_text(_BROKER_FILE)
     (folder / "data.nt").write_text("<urn:x> <urn:y> <urn:z> .\n")
-    (folder / "users.toml").write_text('[users.app]\nrole = "write"\n')
+    (folder / "users.toml").write_text('[users.app]\nrole = "write"\n[users.spare]\nrole = "read"\n')
     before = Path.cwd()
     os.chdir(folder)
     logs.to_stderr(logging.CRITICAL)

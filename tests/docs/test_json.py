@@ -10,6 +10,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -25,7 +26,7 @@ from tests.support.logs import memory_log
 from tests.unit.master.test_split_report import facts, go_on, went_back
 
 FIELDS = Path(__file__).with_name("json_fields.txt")
-NOT_SHOWN = {"splits-show", "quarantine-list", "quarantine-show"}
+NOT_SHOWN = {"splits-show", "quarantine-list", "quarantine-show", "quarantine-change"}
 """Need a broker, or a split: shown by the last two tests."""
 
 
@@ -101,6 +102,17 @@ def test_messages_in_quarantine_have_the_fields_of_their_schemas(
     for name, line in (("quarantine-list", "list"), ("quarantine-show", "show ab12")):
         assert main(["quarantine", *line.split(), "-o", "json"]) in {0, 1}
         jsonschema.validate(json.loads(capsys.readouterr().out), closed(schema_of(name)))
+
+
+def test_messages_that_leave_quarantine_are_counted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    message = Quarantined("ab12", "m1", "no msgpack", "brokerha.writes", "any", 0, b"x", {}, 1)
+    place = SimpleNamespace(retry=lambda *_: None, drop=lambda *_: None)
+    monkeypatch.setattr(quarantine, "_messages", lambda *_: iter([(place, message)]))
+    for line in ("retry ab12", "drop ab12", "drop --all --yes"):
+        assert main(["quarantine", *line.split(), "-o", "json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        jsonschema.validate(told, closed(schema_of("quarantine-change")))
+        assert told == {"done": 1, "failed": 0}
 
 
 def test_reports_of_splits_have_the_fields_of_their_schemas() -> None:

@@ -269,7 +269,7 @@ def verify(
         str | None,
         typer.Option("--node", metavar="ID", help="Read the journal of this master or backup on this machine; it must be stopped."),
     ] = None,
-) -> int:
+) -> Answer:
     """Verify the log: with --node every record of one journal, without it the lines of all masters against each other.
 
     Exit code 2 when anything is wrong; nothing is changed.
@@ -279,7 +279,7 @@ def verify(
     return _compare_masters(cluster)
 
 
-def _verify_journal(config: Path | None, node: str) -> int:
+def _verify_journal(config: Path | None, node: str) -> Answer:
     cluster = cluster_file(config)
     directory = cluster.data_directory(node)
     if cluster.node(node).role == "worker":
@@ -290,19 +290,19 @@ def _verify_journal(config: Path | None, node: str) -> int:
         raise typer.BadParameter(f"there is no journal in {directory}: is this the machine of {node}?")
     from brokerha.log.log import open_log
 
-    count = 0
     with open_log(directory, cluster.name, cluster.master_of(node)) as journal:
-        for problem in journal.verify():
-            count += 1
-            print(problem)
+        problems = [str(problem) for problem in journal.verify()]
         lsn = journal.state().lsn
-    exits.say(
-        f"the journal of {node} holds the log up to LSN {lsn:,}: {output.counted(count, 'problem') if count else 'no problem'}"
+    told = output.counted(len(problems), "problem") if problems else "no problem"
+    return Answer(
+        {"nodes": [node], "lsn": lsn, "problems": problems, "difference": None, "silent": []},
+        text="\n".join(problems),
+        remarks=[f"the journal of {node} holds the log up to LSN {lsn:,}: {told}"],
+        code=exits.FAILED if problems else exits.DONE,
     )
-    return exits.FAILED if count else exits.DONE
 
 
-def _compare_masters(cluster: Cluster) -> int:
+def _compare_masters(cluster: Cluster) -> Answer:
     """Compare logs line by line, up to the shortest of the masters that answer."""
     if not cluster.masters_of_file and len(cluster.masters) == 1:
         raise typer.BadParameter("to compare the logs of all masters, write -c FILE instead of --url")
@@ -318,20 +318,19 @@ def _compare_masters(cluster: Cluster) -> int:
     if not clients:
         raise Unreachable("; ".join(f"{name}: {reason}" for name, reason in silent.items()))
     difference = _first_difference(clients, min(ends))
-    for name, reason in silent.items():
-        exits.say(f"{name} was not compared: {reason}")
+    data = {"nodes": list(clients), "lsn": min(ends), "problems": [], "difference": difference, "silent": list(silent)}
+    remarks = [f"{name} was not compared: {reason}" for name, reason in silent.items()]
     if difference is None:
-        exits.say(f"the logs of {', '.join(clients)} are equal up to LSN {min(ends):,}")
-        return exits.DEGRADED if silent else exits.DONE
-    print(json.dumps(difference, ensure_ascii=False))
+        remarks.append(f"the logs of {', '.join(clients)} are equal up to LSN {min(ends):,}")
+        return Answer(data, text="", remarks=remarks, code=exits.DEGRADED if silent else exits.DONE)
     if len({line["epoch"] for line in difference.values() if isinstance(line, dict)}) > 1:
-        exits.say(
+        remarks.append(
             f"the logs part at LSN {difference['lsn']}, in different epochs: these masters are apart or were a moment ago; verify again when "
             "brokerha status shows all of them in one epoch"
         )
     else:
-        exits.say(f"the logs differ at LSN {difference['lsn']}: stop writing, keep the data directories, and ask for help")
-    return exits.FAILED
+        remarks.append(f"the logs differ at LSN {difference['lsn']}: stop writing, keep the data directories, and ask for help")
+    return Answer(data, text=json.dumps(difference, ensure_ascii=False), remarks=remarks, code=exits.FAILED)
 
 
 def _end_of(client: Client, master: str, timeout_s: float) -> int:

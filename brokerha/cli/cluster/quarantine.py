@@ -86,7 +86,7 @@ def retry(
     headers: Annotated[
         list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Instead of, or beside, those that it has.")
     ] = None,
-) -> int:
+) -> Answer:
     """Publish messages again where they came from: they leave quarantine once the broker has confirmed that.
 
     If the reason still exists, a message comes back with it. A message without an id of its own can be written twice, if it had
@@ -104,11 +104,10 @@ def retry(
         except InvalidRequest as error:
             exits.say(str(error))
             failed += 1
-    exits.say(
-        f"{output.counted(done, 'message')} published again"
-        + (f", {output.counted(failed, 'message')} left in quarantine" if failed else "")
-    )
-    return exits.FAILED if failed else exits.DONE
+    told = f"{output.counted(done, 'message')} published again"
+    if failed:
+        told += f", {output.counted(failed, 'message')} left in quarantine"
+    return Answer({"done": done, "failed": failed}, text="", remarks=[told], code=exits.FAILED if failed else exits.DONE)
 
 
 @app.command()
@@ -117,7 +116,7 @@ def drop(
     ids: IdsArgument = None,
     everything: Annotated[bool, typer.Option("--all", help="All that is in quarantine.")] = False,
     yes: YesOption = False,
-) -> None:
+) -> Answer:
     """Remove messages for good. There is no other copy of them."""
     _named(ids, everything)
     if everything:
@@ -126,7 +125,7 @@ def drop(
     for quarantine, message in kept.messages(ids or ()):
         quarantine.drop(message)
         done += 1
-    exits.say(f"{output.counted(done, 'message')} dropped")
+    return Answer({"done": done, "failed": 0}, text="", remarks=[f"{output.counted(done, 'message')} dropped"])
 
 
 def row_of(message: Quarantined) -> dict[str, Any]:

@@ -216,7 +216,7 @@ def list_(users_file: UsersFile) -> Answer:
 
 
 @app.command()
-def remove(users_file: UsersFile, name: NameArgument) -> None:
+def remove(users_file: UsersFile, name: NameArgument) -> Answer:
     """Remove a user: doors refuse password and tokens within a second."""
     path = users_file.path
     with users_file.alone():
@@ -228,7 +228,7 @@ def remove(users_file: UsersFile, name: NameArgument) -> None:
                 f"{path}: {name} is the last user, and a file without users is refused: add another one first, or take http-users out of the cluster file"
             )
         users_file.write(users)
-    exits.say(f"{name} is removed from {path}")
+    return Answer({"name": name, "file": str(path)}, text="", remarks=[f"{name} is removed from {path}"])
 
 
 def _row(user: User, now_s: float) -> dict[str, Any]:

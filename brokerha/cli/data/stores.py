@@ -53,22 +53,23 @@ def list_repositories(cluster: Cluster, min_lsn: MinLsnOption = 0) -> Answer:
 
 
 @repository_app.command("add")
-def add_repository(cluster: Cluster, repository: IdArgument) -> None:
+def add_repository(cluster: Cluster, repository: IdArgument) -> Answer:
     """Create a repository; one that is there already stays as it is."""
     try:
-        print(placed(cluster.client.create_repository(repository)).text)
+        return placed(cluster.client.create_repository(repository))
     except Rejected as error:
         if repository not in cluster.client.repositories(min_lsn=error.lsn):
             raise
-        print(f"repository {repository} is there already")
+        data = {"txid": error.txid, "lsn": error.lsn or None, "level": "applied"}
+        return Answer(data, text=f"repository {repository} is there already")
 
 
 @repository_app.command("remove")
-def remove_repository(cluster: Cluster, repository: IdArgument, yes: YesOption = False) -> None:
+def remove_repository(cluster: Cluster, repository: IdArgument, yes: YesOption = False) -> Answer:
     """Remove a repository with all that is in it, at all sites. A backup is the only way back."""
     statements = cluster.client.size(repository)
     confirm(f"repository {repository} is removed with its {statements:,} statements, at all sites", yes)
-    print(placed(cluster.client.remove_repository(repository)).text)
+    return placed(cluster.client.remove_repository(repository))
 
 
 # ---- ``brokerha table``: key-value tables, which exist from their first key to their last.
