@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from brokerha.client.loading import Loaded
     from brokerha.client.outcomes import Written
     from brokerha.client.pipeline import Pipeline
-    from brokerha.client.reads import BlankNode, Iri, Literal, QueueMessage, Solutions, Triples
+    from brokerha.client.reads import BlankNode, Iri, Literal, QueueMessage, Rows, Solutions, Triples
     from brokerha.client.transactions import Committed, Transaction
     from brokerha.model.ids import Xid
     from brokerha.ports.wire import Wire
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 __all__ = [
     "BlankNode", "Client", "Committed", "Consumed", "Export", "Iri", "LargeTransaction", "Literal", "Loaded", "Pipeline", "QueueMessage",
-    "Session", "Solutions", "Transaction", "Triples", "Written", "Xid", "__version__", "connect", "errors",
+    "Rows", "Session", "Solutions", "Transaction", "Triples", "Written", "Xid", "__version__", "connect", "errors",
 ]  # fmt: skip
 _HOMES = {
     "brokerha.client.calls": ("Consumed",),
@@ -73,7 +73,7 @@ _HOMES = {
     "brokerha.client.loading": ("Loaded",),
     "brokerha.client.outcomes": ("Written",),
     "brokerha.client.pipeline": ("Pipeline",),
-    "brokerha.client.reads": ("BlankNode", "Iri", "Literal", "QueueMessage", "Solutions", "Triples"),
+    "brokerha.client.reads": ("BlankNode", "Iri", "Literal", "QueueMessage", "Rows", "Solutions", "Triples"),
     "brokerha.client.transactions": ("Committed", "Transaction"),
     "brokerha.model.ids": ("Xid",),
 }

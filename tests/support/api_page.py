@@ -104,6 +104,7 @@ PARTS = (
             transactions.Committed,
             reads.Solutions,
             reads.Triples,
+            reads.Rows,
             reads.Iri,
             reads.BlankNode,
             reads.Literal,
