@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from brokerha.client.loading import Loaded
     from brokerha.client.outcomes import Written
     from brokerha.client.pipeline import Pipeline
-    from brokerha.client.reads import BlankNode, Iri, Literal, QueueMessage, Solutions, Triples
+    from brokerha.client.reads import BlankNode, Iri, Literal, QueueMessage, Rows, Solutions, Triples
     from brokerha.client.transactions import Committed, Transaction
     from brokerha.model.ids import Xid
     from brokerha.ports.wire import Wire
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 __all__ = [
     "BlankNode", "Client", "Committed", "Consumed", "Export", "Iri", "LargeTransaction", "Literal", "Loaded", "Pipeline", "QueueMessage",
-    "Session", "Solutions", "Transaction", "Triples", "Written", "Xid", "__version__", "connect", "errors",
+    "Rows", "Session", "Solutions", "Transaction", "Triples", "Written", "Xid", "__version__", "connect", "errors",
 ]  # fmt: skip
 _HOMES = {
     "brokerha.client.calls": ("Consumed",),
@@ -73,45 +73,51 @@ _HOMES = {
     "brokerha.client.loading": ("Loaded",),
     "brokerha.client.outcomes": ("Written",),
     "brokerha.client.pipeline": ("Pipeline",),
-    "brokerha.client.reads": ("BlankNode", "Iri", "Literal", "QueueMessage", "Solutions", "Triples"),
+    "brokerha.client.reads": ("BlankNode", "Iri", "Literal", "QueueMessage", "Rows", "Solutions", "Triples"),
     "brokerha.client.transactions": ("Committed", "Transaction"),
     "brokerha.model.ids": ("Xid",),
 }
 """Home module of each name that is looked up at its first use."""
 
 
-def connect(address: str, *, timeout: float = 30.0, ack: str = "applied", apart: str = "wait") -> Session:
+def connect(address: str, *, timeout: float = 30.0, ack: str = "applied", apart: str = "wait", token: str = "") -> Session:
     """Connect to a cluster; close the result, or use it as a context manager.
 
     ``address`` is ``http://host:port`` of any node (several, separated by commas, share the writes and replace each other), an
     ``amqp://`` URL of the cluster's broker, or the path of a cluster file (``….toml``), whose broker is then used. ``timeout``
-    (seconds), ``ack`` and ``apart`` (client/client.py) are the defaults of calls. Raises ConfigurationError for any other address.
+    (seconds), ``ack`` and ``apart`` (client/client.py) are the defaults of calls. ``token`` is that of the user over HTTP; without it
+    the user in the URL counts (``http://user:password@host:port``), then the environment. Raises ConfigurationError for any other
+    address, InvalidRequest for a token beside a user in the URL.
     """
     from brokerha.client.client import Session
 
-    return Session(_wire(address), timeout, ack, apart)
+    return Session(_wire(address, token), timeout, ack, apart)
 
 
-def _wire(address: object) -> Wire:
+def _wire(address: object, token: str = "") -> Wire:
     # A path object, or None, gets the same error text as a wrong string.
     address = str(address)
+    if token and "://" in address and ("@" in address or address.startswith("amqp")):
+        raise errors.InvalidRequest(
+            "a token is for HTTP without a user in the URL; over AMQP the URL names the user: amqp://user:password@…"
+        )
     if address.startswith(("http://", "https://")):
         from brokerha.client.http_wire import HttpWire
 
-        return HttpWire(address)
+        return HttpWire(address, token)
     if address.startswith(("amqp://", "amqps://")):
         from brokerha.transports.client.wire import AmqpWire
 
         return AmqpWire(address)
     if address.endswith(".toml"):
-        return _wire_of_file(address)
+        return _wire_of_file(address, token)
     raise errors.ConfigurationError(
         "this is no address of a cluster: write http://host:port, amqp://user:password@host:port/vhost, or the path of a"
         " cluster file that ends in .toml"
     )
 
 
-def _wire_of_file(path: str) -> Wire:
+def _wire_of_file(path: str, token: str) -> Wire:
     import os
     from pathlib import Path
 
@@ -119,13 +125,13 @@ def _wire_of_file(path: str) -> Wire:
 
     config = load_config(Path(path), os.environ)
     if not config.is_embedded:
-        return _wire(config.broker)
+        return _wire(config.broker, token)
     urls = list(config.http_urls().values())
     if not urls:
         raise errors.ConfigurationError(
             f'{path}: an embedded cluster is reached over HTTP: give a master a line such as http = "127.0.0.1:7201"'
         )
-    return _wire(",".join(urls))
+    return _wire(",".join(urls), token)
 
 
 if not TYPE_CHECKING:  # A type checker would otherwise accept any name.

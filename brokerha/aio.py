@@ -412,7 +412,7 @@ class AsyncSession(_InThreads):
 
 
 def connect(
-    address: str, *, timeout: float = 30.0, ack: str = "applied", apart: str = "wait", threads: int = THREADS
+    address: str, *, timeout: float = 30.0, ack: str = "applied", apart: str = "wait", threads: int = THREADS, token: str = ""
 ) -> AsyncSession:
     """As `brokerha.connect`; close the result, or use it with ``async with``. Raises ConfigurationError. Does not block."""
-    return AsyncSession(brokerha.connect(address, timeout=timeout, ack=ack, apart=apart), threads)
+    return AsyncSession(brokerha.connect(address, timeout=timeout, ack=ack, apart=apart, token=token), threads)

@@ -4,6 +4,9 @@
         db = cluster.client("m1")
         db.put("prices", b"sku-1", b"9.90")
 
+The nodes have no HTTP here: `http` of the file is not served (``brokerha up`` does). `client` is no session; ``client().session()``
+reads its own writes.
+
 With ``embedded://`` as broker the nodes use an in-process transport. With an AMQP address they use that broker, although they live
 in one process. Nodes can be stopped and restarted one by one on their own data; the demonstration shows this way that no data is
 lost.
@@ -39,7 +42,7 @@ from brokerha.ports.front import Front, ReadOutcome
 
 
 class EmbeddedCluster:
-    """All nodes of a cluster file in this process."""
+    """All nodes of a cluster file in this process, without their HTTP doors."""
 
     def __init__(self, config: ClusterConfig | str | Path) -> None:
         """``config``: the path of a cluster file, or its parsed form. Raises ConfigurationError."""
@@ -105,7 +108,7 @@ class EmbeddedCluster:
         self.stop()
 
     def client(self, *master_ids: NodeId) -> Client:
-        """Return a client of these masters, or of all; the first one that can take a write gets it."""
+        """Return a client of these masters, or of all; the first that can take a write gets it; its `session` reads its own writes."""
         return Client(FrontWire(self, master_ids or tuple(m.id for m in self.config.masters)))
 
     def fronts(self, master_ids: Sequence[NodeId]) -> Iterator[Front]:

@@ -6,7 +6,8 @@ connection that the node has closed is not used again. The caller reads an `Exch
 A small read costs less than half the time of a general client library (docs/decisions/0044-*.md). Proxies of the environment are not
 used, and redirects not followed: nodes send none.
 
-The environment holds the credentials, so that secrets never stand among the arguments of a command.
+The environment holds the credentials, so that secrets never stand among the arguments of a command. A program can also give a token,
+or a user in a URL, which goes before the others.
 
     BROKERHA_TOKEN or BROKERHA_TOKEN_FILE                          a token
     BROKERHA_USER and BROKERHA_PASSWORD or BROKERHA_PASSWORD_FILE  a name and a password, where there is no token
@@ -21,6 +22,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
+import re
 import select
 import socket
 import ssl
@@ -42,6 +44,8 @@ _PIECE_BYTES: Final = 256 * 1024
 
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
 """OpenSSL's reasons for bytes that are not TLS; they differ by version."""
+
+_USER: Final = re.compile(r"(?<=://)[^/?#]*@")
 
 FAULTS: Final = (OSError, http.client.HTTPException, ValueError)
 """Errors that an exchange can raise. A timeout is a TimeoutError, which is an OSError."""
@@ -256,14 +260,30 @@ class Connections:
     def _base(self, url: str) -> _Base:
         base = self._bases.get(url)
         if base is None:
-            parts = urlsplit(url)
-            headers = {}
-            if parts.username:
-                pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-                headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
-            is_tls = parts.scheme == "https"
-            base = self._bases[url] = _Base(is_tls, parts.hostname or "", parts.port, parts.path, headers)
+            base = self._bases[url] = _base_of(url)
         return base
+
+    def log_in(self, url: str) -> None:
+        """Speak to a node as the user in its URL, although requests name it without, so that no error shows a password."""
+        self._bases[without_user(url)] = _base_of(url)
+
+
+def without_user(url: str) -> str:
+    """Return a URL without its user and password.
+
+    >>> without_user("http://ops:secret@m1:7201/a@b")
+    'http://m1:7201/a@b'
+    """
+    return _USER.sub("", url, count=1)
+
+
+def _base_of(url: str) -> _Base:
+    parts = urlsplit(url)
+    headers = {}
+    if parts.username:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+    return _Base(parts.scheme == "https", parts.hostname or "", parts.port, parts.path, headers)
 
 
 def _speaks_tls(base: _Base, within_s: float) -> bool:
@@ -290,7 +310,7 @@ def identity_headers(environ: Mapping[str, str], urls: Iterable[str] = ()) -> di
     Raises ConfigurationError for an unreadable file, and for a URL to which a secret must not be sent.
     """
     headers = _identity(environ)
-    open_ones = [url for url in urls if not _is_private(url)] if headers else []
+    open_ones = [without_user(url) for url in urls if (headers or without_user(url) != url) and not _is_private(url)]
     if open_ones and environ.get("BROKERHA_PLAIN_HTTP") != "allowed":
         raise ConfigurationError(
             f"{open_ones[0]} is not https, and anyone on the way there could read the password or token: write https://…, or "

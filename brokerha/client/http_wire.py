@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgpack
 
-from brokerha.client.http_connections import FAULTS, Connections, NotConnected, identity_headers, trusted
+from brokerha.client.http_connections import FAULTS, Connections, NotConnected, identity_headers, trusted, without_user
 from brokerha.client.http_lane import HttpLane
 from brokerha.client.http_nodes import (
     SILENT_S,
@@ -143,11 +143,16 @@ def _is_lost(error: BrokerhaError) -> bool:
 class HttpWire:
     """One program's connection over HTTP; callable from any thread."""
 
-    def __init__(self, urls: str | Sequence[str]) -> None:
-        self._nodes = HttpNodes(urls.split(",") if isinstance(urls, str) else urls, is_writable=self._is_writable)
+    def __init__(self, urls: str | Sequence[str], token: str = "") -> None:
+        given = [url.strip().rstrip("/") for url in (urls.split(",") if isinstance(urls, str) else urls)]
+        self._nodes = HttpNodes([without_user(url) for url in given], is_writable=self._is_writable)
         # Loading certificates takes a while, and only https needs them.
         context = trusted(os.environ) if any(url.startswith("https") for url in self._nodes.urls) else None
-        self._connections = Connections(identity_headers(os.environ, self._nodes.urls), context)
+        environ = {**os.environ, "BROKERHA_TOKEN": token} if token else os.environ
+        self._connections = Connections(identity_headers(environ, given), context)
+        for url in given:
+            if without_user(url) != url:
+                self._connections.log_in(url)
         self._lane = HttpLane(self._connections, self._nodes)
         self._closing = threading.Event()
         self._owners: dict[TxId, str] = {}

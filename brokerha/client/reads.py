@@ -22,6 +22,7 @@ from brokerha.client.arguments import checked
 from brokerha.model.errors import InvalidRequest, NotFound, ProtocolError, UnknownSnapshot, UnknownTransaction
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import NO_UTF8
+from brokerha.model.requests import RANGE_ROWS
 from brokerha.model.reserved.pieces import pieces_of, plain_type
 from brokerha.ports.front import ReadOutcome
 
@@ -113,6 +114,14 @@ class Solutions(_Aged, list[Solution]):
         super().__init__(rows)
         self.variables = variables
         self.raw = raw
+
+
+class Rows(list[tuple[bytes, bytes]]):
+    """Keys and values of a range; ``more`` tells whether there are more, or with a ``limit`` that was reached, can be."""
+
+    def __init__(self, rows: Iterable[tuple[bytes, bytes]], *, more: bool) -> None:
+        super().__init__(rows)
+        self.more = more
 
 
 class Triples(_Aged, list[str]):
@@ -233,21 +242,21 @@ class Reads:
         snapshot: str | None = None,
         min_lsn: Least = None,
         timeout: float | None = None,
-    ) -> list[tuple[bytes, bytes]]:
-        """Return keys and values in key order, from ``start`` on and before ``end``; at most 1000 without a limit.
+    ) -> Rows:
+        """Return keys and values in key order, from ``start`` on and before ``end``; without ``limit`` 1000, and `Rows.more` tells of more.
 
-        With ``snapshot``, as that snapshot shows them; raises UnknownSnapshot.
+        With ``limit`` at most 1,000,000; `Client.export` gives any number. With ``snapshot``, as that snapshot shows them; raises UnknownSnapshot.
         """
         arguments = {
             "prefix": as_bytes(prefix),
             "from": None if start is None else as_bytes(start),
             "to": None if end is None else as_bytes(end),
-            "limit": limit,
+            "limit": RANGE_ROWS + 1 if limit is None else limit,
             "reverse": reverse,
             "snapshot": snapshot,
         }
-        outcome = self.read("range", table, arguments, min_lsn, timeout)
-        return list(msgpack.unpackb(outcome.body, use_list=False))
+        rows = msgpack.unpackb(self.read("range", table, arguments, min_lsn, timeout).body, use_list=False)
+        return Rows(rows[: limit or RANGE_ROWS], more=len(rows) > RANGE_ROWS if limit is None else len(rows) >= limit)
 
     def size(self, repository: str, *, min_lsn: Least = None, timeout: float | None = None) -> int:
         """Return the number of quads in a repository."""

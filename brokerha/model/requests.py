@@ -28,6 +28,8 @@ APART = (WAIT, REFUSE)
 
 READS_INSIDE = frozenset({"query", "statements", "size", "contexts", "get", "range", "queue", "message", "queues"})
 """Kinds of reads that can show the operations of an open transaction on top of the state."""
+RANGE_ROWS = 1000
+"""Most keys of a range without a limit; who asks for it asks for one more, to know whether there are more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from brokerha.http.data.keys import OPERATIONS_ITEMS_LIMIT
 from brokerha.http.door.door import HttpLimits
 from brokerha.http.door.server import HeadLimits
 from brokerha.ingress import limits as ingress
-from brokerha.model import control, operation_checks, operations
+from brokerha.model import control, operation_checks, operations, requests
 from brokerha.model.outside import foreign_json
 from brokerha.model.reserved import about, staging, table_snapshots
 from brokerha.model.wire import client_wire
@@ -49,7 +49,7 @@ NAMED = (
     ("docs/http.md", f"would keep for snapshots are {mib(snapshots.SIZE_LIMIT_BYTES)} together"),
     ("docs/http.md", f"{snapshots.DROP_ROWS:,} of them by the drop itself, and {snapshots.WRITE_ROWS} by each later"),
     ("docs/http.md", f"One range shows one moment and has at most {key_range.RANGE_LIMIT:,} keys."),
-    ("docs/http.md", f"`limit` ({key_range.RANGE_LIMIT_DEFAULT:,}, at most {key_range.RANGE_LIMIT:,}), `reverse`"),
+    ("docs/http.md", f"`limit` ({requests.RANGE_ROWS:,}, at most {key_range.RANGE_LIMIT:,}), `reverse`"),
     ("docs/http.md", f"{mib(operations.BODY_LIMIT_BYTES)} at most when packed, and {mib(DOOR.body_limit_bytes)} as a body."),
     ("docs/http.md", f"A prefix may be empty and has at most {about.PREFIX_LIMIT_BYTES}"),
     ("docs/http.md", f"At most {operations.OPERATIONS_LIMIT:,} operations and {mib(operations.BODY_LIMIT_BYTES)}."),

@@ -104,6 +104,7 @@ PARTS = (
             transactions.Committed,
             reads.Solutions,
             reads.Triples,
+            reads.Rows,
             reads.Iri,
             reads.BlankNode,
             reads.Literal,
@@ -122,7 +123,9 @@ PARTS = (
     ),
     Part(
         "`brokerha.embedded`",
-        '`EmbeddedCluster("cluster.toml")`: a whole cluster in one process, for tests and programs that bring their own; a context manager.',
+        '`EmbeddedCluster("cluster.toml")`: a whole cluster in one process, for tests and programs that bring their own; a context manager.'
+        " It does not serve the `http` addresses of the file (`brokerha up` does), and `client` gives a `Client`, which does not read its"
+        " own writes: `client().session()` does.",
         types=(EmbeddedCluster,),
     ),
 )

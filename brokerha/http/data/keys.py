@@ -28,6 +28,7 @@ from brokerha.model.operation_checks import TABLE
 from brokerha.model.operations import OPERATIONS_LIMIT, VALUE_TOO_LARGE, Operation
 from brokerha.model.outside.foreign_json import ITEMS_LIMIT, parse_foreign_json
 from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
+from brokerha.model.requests import RANGE_ROWS
 
 # ---- Keys, values, ranges and operations as JSON and msgpack.
 #
@@ -97,6 +98,13 @@ def range_as_json(packed: bytes) -> bytes:
     """Convert a worker's packed range to JSON."""
     rows = msgpack.unpackb(packed, use_list=False)
     return json.dumps([row_as_json(key, value) for key, value in rows], ensure_ascii=False).encode()
+
+
+def first_rows(packed: bytes) -> bytes:
+    """Return a packed range unchanged if it has at most `RANGE_ROWS` keys, else those."""
+    rows = msgpack.unpackb(packed, use_list=False)
+    cut: bytes = msgpack.packb(rows[:RANGE_ROWS]) if len(rows) > RANGE_ROWS else packed
+    return cut
 
 
 def bytes_of_json(value: Any, what: str) -> bytes:
@@ -229,19 +237,23 @@ async def get_range(call: Call) -> Answer:
     """Return keys and values in key order."""
     media_type = call.format_of("a range", (JSON, MSGPACK))
     parameters = call.parameters()
+    is_cut = parameters.one("limit") is None
     arguments = {
         "prefix": parameters.raw("prefix"),
         "from": parameters.raw("from"),
         "to": parameters.raw("to"),
-        "limit": None if parameters.one("limit") is None else parameters.number("limit", 0),
+        "limit": RANGE_ROWS + 1 if is_cut else parameters.number("limit", 0),
         "reverse": parameters.flag("reverse"),
         **_past(call),
     }
     outcome = await read(call, "range", call.path_text("table"), arguments)
-    if media_type == MSGPACK:
-        return result(outcome)
-    body = await call.door.by_size(len(outcome.body), range_as_json, outcome.body)
-    return result(outcome._replace(content_type=JSON, body=body))
+    body = await call.door.by_size(len(outcome.body), first_rows, outcome.body) if is_cut else outcome.body
+    more = {} if len(body) == len(outcome.body) else {"Brokerha-More": "true"}
+    if media_type == JSON:
+        body = await call.door.by_size(len(body), range_as_json, body)
+    answer = result(outcome._replace(content_type=media_type, body=body))
+    answer.headers = {**answer.headers, **more}
+    return answer
 
 
 async def post_group(call: Call) -> Answer:

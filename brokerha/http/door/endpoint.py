@@ -34,7 +34,8 @@ MAY_SEND: Final = (
     "Brokerha-Ack, Brokerha-Apart, Brokerha-Min-Lsn, Brokerha-Session, Brokerha-Timeout-Ms, Brokerha-Transaction"
 )
 MAY_READ: Final = (
-    "Brokerha-Ack, Brokerha-Apart, Brokerha-Error, Brokerha-Lsn, Brokerha-Stale-Ms, Brokerha-Tx, ETag, Location, Retry-After"
+    "Brokerha-Ack, Brokerha-Apart, Brokerha-Error, Brokerha-Lsn, Brokerha-More, Brokerha-Stale-Ms, Brokerha-Tx, "
+    "ETag, Location, Retry-After"
 )
 MAX_AGE_S: Final = 600
 _PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)+\Z")

@@ -23,6 +23,7 @@ import msgpack
 from brokerha.model.errors import InvalidRequest, NotFound, TooLarge
 from brokerha.model.invariants import invariant
 from brokerha.model.operation_checks import QUEUE, name_problem
+from brokerha.model.requests import RANGE_ROWS
 from brokerha.model.reserved import about, claims, settings, staging
 from brokerha.model.reserved.claims import EMPTY, claims_in
 from brokerha.model.reserved.pieces import pieces_of, plain_type
@@ -34,7 +35,7 @@ from brokerha.stores.execution.staged import Parts
 from brokerha.stores.files.environment import Environment
 from brokerha.stores.reads.kinds import JSON, MSGPACK, OCTETS, View, Wanted, about_answer, about_beginning, as_json, settings_answer
 from brokerha.stores.reads.pending import Pending
-from brokerha.stores.tables.key_range import OWN_TABLES, RANGE_LIMIT_DEFAULT, KeyRange, row_key_of, wanted_row_key
+from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, row_key_of, wanted_row_key
 from brokerha.stores.tables.key_value import (
     checked_rows,
     keys_from,
@@ -68,7 +69,7 @@ class QueueRange:
             raise InvalidRequest(problem)
         self.queue = queue
         self.after: str | None = arguments.get("after")
-        self.limit: int = arguments.get("limit") or RANGE_LIMIT_DEFAULT
+        self.limit: int = arguments.get("limit") or RANGE_ROWS
         self.holder: str | None = arguments.get("holder")
         self.expired: frozenset[str] = frozenset(arguments.get("expired") or ())
 

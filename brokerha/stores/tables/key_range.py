@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operation_checks import TABLE, name_problem
+from brokerha.model.requests import RANGE_ROWS
 from brokerha.model.reserved import about, branches, claims, settings, staging, table_snapshots
 
 OWN_TABLES = frozenset({about.TABLE, branches.TABLE, claims.TABLE, settings.TABLE, staging.TABLE, table_snapshots.TABLE})
@@ -26,7 +27,6 @@ _READ_ELSEWHERE = {
     claims.TABLE: "it says which messages each master gives to its consumers",
 }
 PIECE_LIMIT_BYTES = 1024 * 1024
-RANGE_LIMIT_DEFAULT = 1000
 RANGE_LIMIT = 1_000_000
 Item = TypeVar("Item")
 
@@ -65,7 +65,7 @@ class KeyRange:
         self.high = _after_all_with(beginning)
         if arguments.get("to") is not None:
             self.high = min(self.high, row_key_of(table, _bytes_argument(arguments, "to")))
-        self.limit: int = arguments.get("limit") or RANGE_LIMIT_DEFAULT
+        self.limit: int = arguments.get("limit") or RANGE_ROWS
         self.is_reverse = bool(arguments.get("reverse"))
         self.snapshot: str | None = arguments.get("snapshot")
 

@@ -93,6 +93,17 @@ def test_a_range_has_bounds(db: Session) -> None:
     assert [key for key, _ in db.range("t", limit=1, reverse=True)] == [b"\xff"]
 
 
+def test_a_range_tells_whether_there_is_more(db: Session) -> None:
+    for count, more in [(1000, False), (1001, True)]:
+        db.write([("put", "t", b"%04d" % number, b"v") for number in range(count)])
+        found = db.range("t")
+        assert (len(found), found[-1][0], found.more) == (1000, b"0999", more)
+    assert [(len(found), found.more) for found in (db.range("t", limit=limit) for limit in (10, 5000))] == [
+        (10, True),
+        (1001, False),
+    ]
+
+
 def test_several_operations_are_one_transaction(db: Session, served: Served) -> None:
     db.write([("put", "t", b"k", b"v"), ("update", "main", "INSERT DATA { <urn:a> <urn:b> 1 }")])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import re
 import socket
@@ -14,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
+import brokerha
 from brokerha.client import http_connections
 from brokerha.client.http_connections import FAULTS, Connections, Exchange, NotConnected, identity_headers, trusted
-from brokerha.model.errors import ConfigurationError
+from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, Unreachable
 from tests.support.tls_door import TlsDoor, make_certificate
 
 WAIT_S = 10.0
@@ -248,6 +250,36 @@ def test_a_token_goes_before_a_password() -> None:
     assert identity_headers(given) == {"Authorization": "Bearer t"}
     assert identity_headers({**given, "BROKERHA_TOKEN": ""}) == {"Authorization": "Basic dTpw"}
     assert identity_headers({}) == {}
+
+
+def test_a_password_in_a_url_is_a_secret_too() -> None:
+    with pytest.raises(ConfigurationError, match=r"http://m1\.example\.org:7201 is not https") as told:
+        brokerha.connect("http://ops:secret@m1.example.org:7201")
+    assert "secret" not in str(told.value)
+    with pytest.raises(Unreachable) as away, brokerha.connect("http://ops:secret@127.0.0.1:1", timeout=0.2) as db:
+        db.status()
+    assert "127.0.0.1" in str(away.value)
+    assert "secret" not in str(away.value)
+
+
+def test_each_connection_can_be_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(WHOLE)
+    monkeypatch.setenv("BROKERHA_TOKEN", "of the environment")
+    for address, token, sent in [
+        (node.url, "mine", b"Bearer mine"),
+        (node.url.replace("//", "//u:p@"), "", b"Basic dTpw"),
+        (node.url, "", b"Bearer of the environment"),
+    ]:
+        with brokerha.connect(address, token=token, timeout=0.2) as db, contextlib.suppress(BrokerhaError):
+            db.status()
+        assert b"Authorization: " + sent in node.requests[-1]
+    node.close()
+
+
+@pytest.mark.parametrize("address", ["amqp://u:p@127.0.0.1/orders", "http://u:p@127.0.0.1:7201"])
+def test_a_token_beside_a_user_in_the_url_is_refused(address: str) -> None:
+    with pytest.raises(InvalidRequest, match="a token is for HTTP without a user in the URL"):
+        brokerha.connect(address, token="mine")
 
 
 def test_secrets_may_stand_in_files(tmp_path: Path) -> None:

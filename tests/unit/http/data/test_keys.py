@@ -120,6 +120,18 @@ def test_a_range_may_be_had_as_msgpack(node: Node) -> None:
     assert msgpack.unpackb(answer.body) == [[b"\xff", b"v"]]
 
 
+def test_a_range_without_a_limit_says_that_there_is_more(node: Node) -> None:
+    for count, more in [(1000, None), (1001, "true")]:
+        group = [["put", b"%04d" % number, b"v"] for number in range(count)]
+        assert node.ask("POST", "/kv/t", msgpack.packb(group), MSGPACK).status == 204
+        for accept in ("application/json", "application/x-msgpack"):
+            answer = node.get("/kv/t", Accept=accept)
+            rows = answer.json if accept.endswith("json") else msgpack.unpackb(answer.body)
+            assert (len(rows), answer.headers.get("brokerha-more")) == (1000, more)
+    answer = node.get("/kv/t?limit=1001")
+    assert (len(answer.json), answer.headers.get("brokerha-more")) == (1001, None)
+
+
 def test_a_group_is_one_transaction_in_json_or_msgpack(node: Node) -> None:
     group = b'[{"op": "put", "key": "a", "value": "1"}, {"op": "put", "key_base64": "/w==", "value_base64": "AA=="}]'
     packed = msgpack.packb([["put", b"c", b"3"], ["delete", b"a"]])
