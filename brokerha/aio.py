@@ -287,23 +287,14 @@ class AsyncSession(_InThreads):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def transaction(
-        self,
-        *,
-        timeout: float | None = None,
-        ack: str | None = None,
-        session: str = "",
-        isolation: str = READ_COMMITTED,
+        self, *, timeout: float | None = None, ack: str | None = None, session: str = "", isolation: str = READ_COMMITTED
     ) -> AsyncTransaction:
         """As `Session.transaction`, for ``async with``."""
         transaction = self._of.transaction(timeout=timeout, ack=ack, session=session, isolation=isolation)
         return AsyncTransaction(transaction, self._pool, self._waiting)
 
     async def run_transaction(
-        self,
-        work: Callable[[AsyncTransaction], Awaitable[Result]],
-        *,
-        isolation: str = SERIALIZABLE,
-        attempts: int = ATTEMPTS,
+        self, work: Callable[[AsyncTransaction], Awaitable[Result]], *, isolation: str = SERIALIZABLE, attempts: int = ATTEMPTS
     ) -> Result:
         """As `Session.run_transaction`; ``work`` is awaited."""
         async for attempt in AsyncRetrying(**retries(attempts, self._of.timeout)):

@@ -19,16 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from brokerha.model.ids import Instant, Lsn, NodeId
-from brokerha.model.ready import (
-    AbandonLoad,
-    BeginLoad,
-    ChunkKept,
-    CopyDecision,
-    KeepChunk,
-    LoadBegun,
-    LoadFailed,
-    OpenLoad,
-)
+from brokerha.model.ready import AbandonLoad, BeginLoad, ChunkKept, CopyDecision, KeepChunk, LoadBegun, LoadFailed, OpenLoad
 from brokerha.model.wire.messages import Chunk, ChunksWanted, Outgoing, SnapshotDone, SnapshotOffered, SnapshotWanted
 
 

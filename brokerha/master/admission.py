@@ -19,16 +19,7 @@ from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import REJECTED, ResultRow
 from brokerha.model.outside.authors import is_same_work
 from brokerha.model.records import History
-from brokerha.model.requests import (
-    ACCEPTED,
-    APPLIED_LEVEL,
-    REFUSED,
-    REJECTED_STATUS,
-    SYNCHRONISED,
-    UNKNOWN,
-    Reply,
-    Submit,
-)
+from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, REFUSED, REJECTED_STATUS, SYNCHRONISED, UNKNOWN, Reply, Submit
 
 
 @dataclass(slots=True)

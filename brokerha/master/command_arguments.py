@@ -8,19 +8,7 @@ from typing import Any, Final
 from brokerha.master.pins import LONGEST_S, PIN
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import is_node_id
-from brokerha.model.outside.shapes import (
-    FLAG,
-    LSN_LIMIT,
-    Shape,
-    Shapes,
-    check_shapes,
-    is_text,
-    listed,
-    needed,
-    number,
-    shown,
-    text,
-)
+from brokerha.model.outside.shapes import FLAG, LSN_LIMIT, Shape, Shapes, check_shapes, is_text, listed, needed, number, shown, text
 
 NAME_LIMIT: Final = 200
 """Characters of the name of a node, a task or a backup; the parts that know the name check it further."""

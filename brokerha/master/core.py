@@ -35,18 +35,7 @@ from brokerha.model.ready import Ready
 from brokerha.model.records import History, MasterState, Outcomes, Rebased, Record, Started
 from brokerha.model.requests import REFUSE, Absence, Submit, TxCommand
 from brokerha.model.wire.epoch_messages import Leave
-from brokerha.model.wire.messages import (
-    Apply,
-    Bodies,
-    Envelope,
-    Executed,
-    Fetch,
-    Post,
-    Progress,
-    RangeMissing,
-    Request,
-    TaskReport,
-)
+from brokerha.model.wire.messages import Apply, Bodies, Envelope, Executed, Fetch, Post, Progress, RangeMissing, Request, TaskReport
 from brokerha.model.wire.process_messages import TxAnswer
 from brokerha.replication.site.config import Standing, Trust
 from brokerha.replication.site.feed import Feed

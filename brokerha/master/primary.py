@@ -54,17 +54,7 @@ class PrimaryReady:
 class Primary:
     """Role, feed, gate and offers of the acting process, while its view lasts."""
 
-    MESSAGES = (
-        Confirmed,
-        RecordsWanted,
-        Candidate,
-        Vote,
-        Replicate,
-        Promote,
-        SnapshotWanted,
-        ChunksWanted,
-        SnapshotDone,
-    )
+    MESSAGES = (Confirmed, RecordsWanted, Candidate, Vote, Replicate, Promote, SnapshotWanted, ChunksWanted, SnapshotDone)
 
     def __init__(self, role: Role, log: NumberedLog, state: MasterState, *, sync_timeout_ms: int, goes_idle: bool = False) -> None:
         """``state`` is that of the journal, with the `ViewStarted` of this view as its last record."""
@@ -79,9 +69,7 @@ class Primary:
         self._hands_over_until_ms = 0
         self._farewell: tuple[Outgoing, ...] = ()
         feed_config = JournalFeedConfig(
-            config.others,
-            fail_over_after_ms=config.fail_over_after_ms,
-            dead_after_ms=max(5000, 2 * config.fail_over_after_ms),
+            config.others, fail_over_after_ms=config.fail_over_after_ms, dead_after_ms=max(5000, 2 * config.fail_over_after_ms)
         )
         self.feed = JournalFeed(
             feed_config,

@@ -86,12 +86,7 @@ class Front(Protocol):
         """
 
     def read(
-        self,
-        kind: str,
-        name: str,
-        arguments: dict[str, Any],
-        min_lsn: Lsn = 0,
-        timeout_ms: int = 30_000,
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn = 0, timeout_ms: int = 30_000
     ) -> Future[ReadOutcome]:
         """Run a read of messages.Read at a worker (a master passes it on to one of its own).
 

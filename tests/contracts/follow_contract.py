@@ -94,11 +94,7 @@ class DecisionsContract:
         disk.journal.append([prepared("b"), prepared("a", b"x" * 100_000)])
         disk.journal.append([prepared("c")])
         for journal in around_restart(disk):
-            assert list(journal.state().prepared.values()) == [
-                prepared("b"),
-                prepared("a", b"x" * 100_000),
-                prepared("c"),
-            ]
+            assert list(journal.state().prepared.values()) == [prepared("b"), prepared("a", b"x" * 100_000), prepared("c")]
             assert journal.state().decided == {}
         disk.journal.append([committed("b"), Accepted((("b", b"body"),)), rolled_back("a")])
         for journal in around_restart(disk):

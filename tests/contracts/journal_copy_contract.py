@@ -175,13 +175,7 @@ class JournalCopyContract:
         follower.begin_load("n", snapshot)
         right = source.read_chunk("n", 1)
         assert right is not None
-        for number, data in (
-            (1, right[:-1]),
-            (1, b"x" + right[1:]),
-            (0, right),
-            (-1, right),
-            (len(numbers(snapshot)), b""),
-        ):
+        for number, data in ((1, right[:-1]), (1, b"x" + right[1:]), (0, right), (-1, right), (len(numbers(snapshot)), b"")):
             assert not follower.keep_chunk(number, data)
         assert follower.begin_load("n", snapshot) == set()
 

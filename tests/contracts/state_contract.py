@@ -46,12 +46,7 @@ class StateContract:
             assert (state.lsn, state.executed_lsn, state.last) == (100, 100, (author.clock, "s100", "m2"))
             assert (state.fingerprint, state.items) == (b"taken at 100", 1_100)
             assert (journal.first_lsn(), journal.results_from()) == (101, 101)
-            assert [journal.fingerprint_at(lsn) for lsn in (3, 99, 100, 101)] == [
-                UNKNOWN,
-                UNKNOWN,
-                b"taken at 100",
-                UNKNOWN,
-            ]
+            assert [journal.fingerprint_at(lsn) for lsn in (3, 99, 100, 101)] == [UNKNOWN, UNKNOWN, b"taken at 100", UNKNOWN]
             assert [journal.lsn_of(txid) for txid in NAMES] == [1, 3, 40, 90, 80, None, 81, None, None]
             assert [journal.rejection(lsn) for lsn in (5, 90, 100)] == [None, "no place", None]
             assert (journal.ordered(1, 9), journal.results(1, 9), journal.body("m1", "t1")) == ([], [], None)
@@ -101,7 +96,7 @@ class StateContract:
         for journal in around_restart(disk):
             assert journal.numbered_from() == before + 1
             assert [type(record).__name__ for _, record in journal.records()] == [
-                *("Accepted", "Accepted", "EpochInstalled", "TxPrepared", "BodiesHeld", "Accepted", "StateTaken"),
+                *("Accepted", "Accepted", "EpochInstalled", "TxPrepared", "BodiesHeld", "Accepted", "StateTaken")
             ]
             state = journal.state()
             assert state.prepared == {"p": prepared}
@@ -170,10 +165,7 @@ class StateContract:
             assert all(len(page.ids) <= limit for page in found)
             assert sorted(lsn for page in found for _, lsn in page.ids) == list(range(1, 11))
             assert {txid: lsn for page in found for txid, lsn in page.ids} == {f"t{n}": n for n in range(1, 11)}
-            assert sorted(row for page in found for row in page.rejections) == [
-                (5, "no place for 5"),
-                (10, "no place for 10"),
-            ]
+            assert sorted(row for page in found for row in page.rejections) == [(5, "no place for 5"), (10, "no place for 10")]
 
     def test_pages_go_on_while_transactions_are_added_and_forgotten(self, disk: Disk) -> None:
         author = filled(disk.journal, turns=20)

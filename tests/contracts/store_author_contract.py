@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from brokerha.model.operations import (
-    APPLIED,
-    REJECTED,
-    By,
-    Operation,
-    Published,
-    Result,
-    pack_operations,
-    unpack_effect,
-)
+from brokerha.model.operations import APPLIED, REJECTED, By, Operation, Published, Result, pack_operations, unpack_effect
 from brokerha.model.outside.authors import signed
 from brokerha.model.reserved import branches
 from brokerha.ports.store import Store

@@ -15,15 +15,7 @@ import pytest
 from brokerha.model.errors import InvalidRequest, NotFound, UnknownRepository
 from brokerha.model.fingerprints import EMPTY, from_text
 from brokerha.model.invariants import InvariantBroken
-from brokerha.model.operations import (
-    APPLIED,
-    REJECTED,
-    Logged,
-    Operation,
-    Result,
-    pack_operations,
-    unpack_effect,
-)
+from brokerha.model.operations import APPLIED, REJECTED, Logged, Operation, Result, pack_operations, unpack_effect
 from brokerha.ports.store import Store
 from brokerha.stores.execution import evaluation
 
@@ -97,12 +89,7 @@ class StoreContract:
 
     def test_an_operation_that_changes_nothing_has_no_effect(self, store: Store) -> None:
         run(store, [("put", "t", b"k", b"v"), ("add", "main", quads(A))])
-        nothing = [
-            ("put", "t", b"k", b"v"),
-            ("delete", "t", b"other"),
-            ("add", "main", quads(A)),
-            ("remove", "main", quads(B)),
-        ]
+        nothing = [("put", "t", b"k", b"v"), ("delete", "t", b"other"), ("add", "main", quads(A)), ("remove", "main", quads(B))]
         for operation in nothing:
             assert run(store, [operation]) == [Result(APPLIED, "", b"", fingerprint(store))]
         assert store.applied().items == 2
@@ -211,11 +198,7 @@ class StoreContract:
         assert store.applied().lsn == 1
 
     def test_a_batch_that_was_executed_is_answered_again_and_not_executed_again(self, store: Store) -> None:
-        batch = [
-            transaction(("put", "t", b"k", b"1")),
-            transaction(("delete", "t", b"k")),
-            transaction(("put", "t", b"k", b"2")),
-        ]
+        batch = [transaction(("put", "t", b"k", b"1")), transaction(("delete", "t", b"k")), transaction(("put", "t", b"k", b"2"))]
         first = store.execute(1, batch[:2])
         applied = store.applied()
         assert store.execute(1, batch[:2]) == first
@@ -365,19 +348,10 @@ class StoreContract:
     def test_the_fingerprint_can_be_read_with_its_counts(self, store: Store) -> None:
         run(store, [("create-repository", "r"), ("add", "r", quads(A, B)), ("put", "t", b"k", b"v")])
         found = json.loads(read(store, "fingerprint"))
-        assert found == {
-            "lsn": 1,
-            "fingerprint": store.applied().fingerprint,
-            "items": 3,
-            "repositories": {"main": 0, "r": 2},
-        }
+        assert found == {"lsn": 1, "fingerprint": store.applied().fingerprint, "items": 3, "repositories": {"main": 0, "r": 2}}
 
     def test_a_restart_changes_nothing(self, store: Store, reopened: Callable[[Store], Store]) -> None:
-        run(
-            store,
-            [("put", "t", b"k", b"v"), ("create-repository", "r"), ("add", "r", quads(A))],
-            [("add", "main", quads(B))],
-        )
+        run(store, [("put", "t", b"k", b"v"), ("create-repository", "r"), ("add", "r", quads(A))], [("add", "main", quads(B))])
         run(store, [("add", "nowhere", quads(A))])
         applied, held = store.applied(), store.logged(1, 3)
         store = reopened(store)

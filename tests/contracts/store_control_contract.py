@@ -54,10 +54,7 @@ class StoreControlContract:
 
     def test_checks_are_those_after_the_transaction(self, store: Store) -> None:
         assert len(effect(store, stock(), put(b"1"))) == 2
-        assert effect(store, put(b"-1"), ("control-remove", "stock")) == [
-            ["control-remove", "stock"],
-            ["put", "t", b"k", b"-1"],
-        ]
+        assert effect(store, put(b"-1"), ("control-remove", "stock")) == [["control-remove", "stock"], ["put", "t", b"k", b"-1"]]
         assert effect(store, stock(">= -5"), put(b"-2")) == [
             ["control-add", "stock", "key", "t", "k", ">= -5"],
             ["put", "t", b"k", b"-2"],

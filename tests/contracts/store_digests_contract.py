@@ -134,11 +134,7 @@ class StoreDigestsContract:
             ("digests", {"limit": 1}, "does not take limit"),
             ("items", {}, "needs the argument 'buckets'"),
             ("items", {"buckets": ()}, "buckets is a list of 1 to 10000"),
-            (
-                "items",
-                {"buckets": packed(("table", "t", 0)), "limit": 10_001},
-                "limit is a whole number from 1 to 10000",
-            ),
+            ("items", {"buckets": packed(("table", "t", 0)), "limit": 10_001}, "limit is a whole number from 1 to 10000"),
             ("items", {"buckets": (b"\xc1",)}, "packed"),
             ("items", {"buckets": packed(("table", "t", 4)), "bits": 2}, "0 to 3"),
             ("items", {"buckets": packed(("tables", "t", 0))}, "graph, table, queue, control"),

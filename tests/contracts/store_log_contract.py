@@ -25,15 +25,8 @@ class StoreLogContract:
 
     def test_applying_effects_gives_what_executing_gave(self, store: Store, other: Store) -> None:
         batches: list[list[list[Operation]]] = [
-            [
-                [("put", "t", b"a", b"1"), ("add", "main", quads(A, IN_GRAPH))],
-                [("create-repository", "r"), ("add", "r", quads(B))],
-            ],
-            [
-                [("put", "t", b"a", b"2")],
-                [("add", "nowhere", quads(A))],
-                [("delete", "t", b"a"), ("remove", "main", quads(A))],
-            ],
+            [[("put", "t", b"a", b"1"), ("add", "main", quads(A, IN_GRAPH))], [("create-repository", "r"), ("add", "r", quads(B))]],
+            [[("put", "t", b"a", b"2")], [("add", "nowhere", quads(A))], [("delete", "t", b"a"), ("remove", "main", quads(A))]],
             [[("remove-repository", "r")], [("create-repository", "r"), ("add", "r", quads(C))]],
         ]
         for batch in batches:
@@ -90,12 +83,7 @@ class StoreLogContract:
         items = logged(
             run(
                 store,
-                [
-                    ("put", "t", b"a", b"new"),
-                    ("create-repository", "r"),
-                    ("add", "r", quads(B)),
-                    ("add", "main", quads(C)),
-                ],
+                [("put", "t", b"a", b"new"), ("create-repository", "r"), ("add", "r", quads(B)), ("add", "main", quads(C))],
                 [("put", "t", b"b", b"1"), ("delete", "t", b"a"), ("remove-repository", "main")],
             )
         )

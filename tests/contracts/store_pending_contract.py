@@ -82,11 +82,7 @@ class StorePendingContract:
         assert counters(store) == {"q": [2, 2, 0]}
 
     def test_what_may_reject_the_transaction_later_is_not_judged(self, store: Store) -> None:
-        failing: list[Operation] = [
-            accept("gone.1"),
-            ("expect-key", "t", b"a", etag_of(b"other")),
-            ("control-remove", "none"),
-        ]
+        failing: list[Operation] = [accept("gone.1"), ("expect-key", "t", b"a", etag_of(b"other")), ("control-remove", "none")]
         arguments = opened(*failing, ("put", "t", b"a", b"1"))
         assert read(store, "get", "t", key=b"a", **arguments) == b"1"
         assert ids(store, **arguments) == ["tx.1", "tx.2"]
@@ -115,8 +111,7 @@ class StorePendingContract:
             assert read(store, "size", "main", **nothing) == b"1"
 
     @pytest.mark.parametrize(
-        "arguments",
-        [{"pending": "text"}, {"pending": b"\xc1"}, {"pending": msgpack.packb([["sing", "q"]])}, {"txid": "a b"}],
+        "arguments", [{"pending": "text"}, {"pending": b"\xc1"}, {"pending": msgpack.packb([["sing", "q"]])}, {"txid": "a b"}]
     )
     def test_what_is_no_body_of_a_transaction_is_refused(self, store: Store, arguments: dict[str, object]) -> None:
         for kind, more in (("get", {"key": b"a"}), ("range", {}), ("queue", {}), ("size", {})):

@@ -74,11 +74,7 @@ class StorePreparedContract:
             ("add", "r", quads(A)),
             (*CHECK[:-1], "absent"),
         )
-        assert (rows(store, "t"), lines(store), [each[0] for each in queue(store, "q")]) == (
-            [(b"gone", b"1")],
-            [A],
-            ["tx.2"],
-        )
+        assert (rows(store, "t"), lines(store), [each[0] for each in queue(store, "q")]) == ([(b"gone", b"1")], [A], ["tx.2"])
         result = commit(store)
         assert result.outcome == APPLIED
         assert rows(store, "t") == [(b"k", b"v")]
@@ -162,11 +158,7 @@ class StorePreparedContract:
                 ("put", about.TABLE, about.setting_key("main", "title"), b"U"),
                 f"key 'main/setting/title' of table '{about.TABLE}'",
             ),
-            (
-                ("remove-repository", "main"),
-                ("put", about.TABLE, about.setting_key("main", "title"), b"U"),
-                "repository 'main'",
-            ),
+            (("remove-repository", "main"), ("put", about.TABLE, about.setting_key("main", "title"), b"U"), "repository 'main'"),
         ],
     )
     def test_what_would_spoil_it_is_rejected_until_it_is_over(

@@ -13,19 +13,7 @@ from brokerha.model.etags import etag_of
 from brokerha.model.operations import APPLIED, REJECTED, Logged, Operation, Result, unpack_effect
 from brokerha.ports.store import Store
 from brokerha.stores.tables import queue_change
-from tests.contracts.store_contract import (
-    A,
-    B,
-    effect,
-    fingerprint,
-    json_like,
-    logged,
-    quads,
-    read,
-    rows,
-    run,
-    transaction,
-)
+from tests.contracts.store_contract import A, B, effect, fingerprint, json_like, logged, quads, read, rows, run, transaction
 from tests.contracts.store_control_contract import reason
 
 ETAG = etag_of(b"v")
@@ -78,11 +66,7 @@ class StoreQueueContract:
             ["put", "t", b"k", b"v"],
         ]
         execute(store, "a", publish(b"4"))
-        assert queue(store) == [
-            ("b.2", "text/plain", b"1"),
-            ("b.4", "text/plain", b"3"),
-            ("a.1", "text/plain", b"4"),
-        ]
+        assert queue(store) == [("b.2", "text/plain", b"1"), ("b.4", "text/plain", b"3"), ("a.1", "text/plain", b"4")]
         assert store.applied().items == before.items + 5
         assert json_like(unpack_effect(execute(store, "c", accept("b.4")).effect)) == [["accept", "q", "b.4"]]
         assert ids(store) == ["b.2", "a.1"]
@@ -123,10 +107,7 @@ class StoreQueueContract:
     def test_a_message_is_never_published_twice_under_one_id(self, store: Store) -> None:
         execute(store, "tx", publish(b"1"))
         result = execute(store, "tx", publish(b"2"))
-        assert (result.outcome, result.reason) == (
-            REJECTED,
-            "message 'tx.1' is in queue 'q' already: use another transaction id",
-        )
+        assert (result.outcome, result.reason) == (REJECTED, "message 'tx.1' is in queue 'q' already: use another transaction id")
         assert queue(store) == [("tx.1", "text/plain", b"1")]
 
     def test_applying_gives_what_executing_gave_and_twice_is_once(self, store: Store, other: Store) -> None:

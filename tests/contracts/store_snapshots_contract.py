@@ -138,12 +138,7 @@ class StoreSnapshotsContract:
     def test_all_tables_when_none_is_named(self, store: Store) -> None:
         (result,) = run(store, [("snapshot", "s")])
         assert (result.outcome, result.reason) == (REJECTED, "there is no table to make a snapshot of")
-        did(
-            store,
-            put(b"a", b"1"),
-            put(b"a", b"1", "u"),
-            ("put", "urn:brokerha:repositories", b"main/setting/title", b"T"),
-        )
+        did(store, put(b"a", b"1"), put(b"a", b"1", "u"), ("put", "urn:brokerha:repositories", b"main/setting/title", b"T"))
         did(store, put(b"a", b"1", "v"), ("snapshot", "s"))
         assert json.loads(read(store, "snapshots"))[0]["tables"] == ["t", "u", "v"]
         did(store, ("delete", "u", b"a"), ("delete", "v", b"a"))

@@ -92,8 +92,7 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize(
-    ("place", "is_moved"),
-    [("moving: positions do not count", False), ("moving: engines moved", False), ("moving: moved", True)],
+    ("place", "is_moved"), [("moving: positions do not count", False), ("moving: engines moved", False), ("moving: moved", True)]
 )
 def test_a_kill_on_the_way_leaves_the_store_where_it_was_or_where_it_goes(tmp_path: Path, place: str, is_moved: bool) -> None:
     def die(where: str) -> None:

@@ -15,15 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from brokerha.model.errors import (
-    ConfigurationError,
-    NotReady,
-    OutcomeUnknown,
-    TimedOut,
-    UnknownRepository,
-    Unreachable,
-    WentBack,
-)
+from brokerha.model.errors import ConfigurationError, NotReady, OutcomeUnknown, TimedOut, UnknownRepository, Unreachable, WentBack
 from brokerha.model.wire import client_wire
 from brokerha.ports.transport import ClientMessage, ClientReply
 from brokerha.transports.client.wire import AmqpWire

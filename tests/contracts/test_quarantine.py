@@ -196,8 +196,7 @@ def test_headers_in_quarantine_have_types_that_every_client_reads(site: Site, mo
         pytest.param(struct.pack(">HB", 1 << 15, 2) + b"\xff\xfe", id="a type that is no UTF-8"),
         pytest.param(struct.pack(">HI", 1 << 13, 11) + b"\x01kT\x7f" + b"\xff" * 7, id="a time after all years"),
         pytest.param(
-            struct.pack(">HI", 1 << 13, 120_004) + b"\x01kS" + struct.pack(">I", 119_997) + b"x" * 119_997,
-            id="large headers",
+            struct.pack(">HI", 1 << 13, 120_004) + b"\x01kS" + struct.pack(">I", 119_997) + b"x" * 119_997, id="large headers"
         ),
     ],
 )

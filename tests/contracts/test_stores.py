@@ -246,9 +246,7 @@ STEPS = st.lists(
 
 @given(history=STEPS)
 @settings(max_examples=150, deadline=None)
-def test_what_is_prepared_is_committed_whatever_others_do(
-    history: list[tuple[str, str, list[Operation]]],
-) -> None:
+def test_what_is_prepared_is_committed_whatever_others_do(history: list[tuple[str, str, list[Operation]]]) -> None:
     run_history(history, [MemoryStore(clear_above=1)])
 
 

@@ -239,12 +239,7 @@ class TestRabbitMQ(TransportContract):
         # Given a broker that is not there
         sender = Served(
             KombuTransport(
-                "amqp://guest:guest@127.0.0.1:1/",
-                "orders",
-                "m1",
-                1,
-                "master",
-                TransportConfig(outbox_sync=LaneLimit(10, 10_000)),
+                "amqp://guest:guest@127.0.0.1:1/", "orders", "m1", 1, "master", TransportConfig(outbox_sync=LaneLimit(10, 10_000))
             )
         )
         # When more is sent than the outbox may hold, then the newest stay

@@ -350,11 +350,7 @@ class TransportContract:
         reply = world.get("answers")
         assert reply is not None
         body, properties = reply
-        assert (body, properties["correlation_id"], properties["content_type"]) == (
-            b"done",
-            "c-1",
-            "application/x-msgpack",
-        )
+        assert (body, properties["correlation_id"], properties["content_type"]) == (b"done", "c-1", "application/x-msgpack")
         assert properties["application_headers"] == {"lsn": 7}
 
     def test_a_reply_to_an_app_that_is_gone_is_counted(self, world: World):

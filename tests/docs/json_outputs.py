@@ -127,11 +127,7 @@ def parsed(text: str) -> Any:
 def small_cluster(folder: Path) -> Iterator[Here]:
     """Two masters with two workers each, all with a door, in this process; the present folder is theirs meanwhile."""
     port = free_ports(6)
-    nodes = [
-        ("master", "m1", ""),
-        ("master", "m2", ""),
-        *(("worker", f"w{n}", "m1" if n < 3 else "m2") for n in range(1, 5)),
-    ]
+    nodes = [("master", "m1", ""), ("master", "m2", ""), *(("worker", f"w{n}", "m1" if n < 3 else "m2") for n in range(1, 5))]
     parts = ['[cluster]\nname = "orders"\nbroker = "embedded://json"\n']
     for number, (role, node, master) in enumerate(nodes):
         of = f'master = "{master}"\n' if master else ""

@@ -27,12 +27,7 @@ class Block(NamedTuple):
 
 def pages() -> list[str]:
     """All pages, relative to the repository."""
-    found = [
-        ROOT / "README.md",
-        ROOT / "CHANGELOG.md",
-        *(ROOT / "docs").rglob("*.md"),
-        *(ROOT / "brokerha").rglob("*.md"),
-    ]
+    found = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "brokerha").rglob("*.md")]
     return sorted(str(page.relative_to(ROOT)) for page in found)
 
 
@@ -101,14 +96,7 @@ def shell_of(folder: Path, programs: Mapping[str, str] = MappingProxyType({})) -
 def output_of(command: list[str], folder: Path, environment: dict[str, str]) -> str:
     """What a command says on both outputs; it must end well."""
     done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        stdin=subprocess.DEVNULL,
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
     )
     assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr

@@ -96,11 +96,7 @@ def _carry_out(line: str, runner: Runner, folder: Path, broker: PrivateBroker) -
         given = (folder / words.pop()).read_text(encoding="utf-8") if words[-2:-1] == ["<"] else None
         broker.ctl(*(word for word in words if word != "<"), given=given)
         return
-    module = {
-        "brokerha": "brokerha",
-        "supervisord": "supervisor.supervisord",
-        "supervisorctl": "supervisor.supervisorctl",
-    }[program]
+    module = {"brokerha": "brokerha", "supervisord": "supervisor.supervisord", "supervisorctl": "supervisor.supervisorctl"}[program]
     deadline = time.monotonic() + PATIENCE_S
     while True:
         options = {**runner.options(), "cwd": folder}
@@ -144,10 +140,7 @@ def test_systemd(tmp_path: Path):
     stubs = ("sudo", "systemctl") if shutil.which("systemd-analyze") else ("sudo", "systemctl", "systemd-analyze")
     calls = run_script(commands("systemd-analyze"), tmp_path, stubs)
     files = {path.name for path in (tmp_path / "deploy" / "systemd").iterdir()}
-    assert files == {
-        "brokerha-orders.target",
-        *(f"brokerha-orders-{node}.service" for node in ("m1", "m1s", "w1", "w2")),
-    }
+    assert files == {"brokerha-orders.target", *(f"brokerha-orders-{node}.service" for node in ("m1", "m1s", "w1", "w2"))}
     named = {
         Path(word).name for call in calls for word in call.split() if re.search(r"brokerha-orders\S*\.(service|target)$", word)
     }

@@ -33,11 +33,7 @@ def test_the_first_minute_of_the_readme(tmp_path: Path):
     environment = shell_of(tmp_path)
     with (tmp_path / "up.log").open("wb") as log:
         up = subprocess.Popen(
-            [sys.executable, "-m", "brokerha", "up"],
-            cwd=tmp_path,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
+            [sys.executable, "-m", "brokerha", "up"], cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT, env=environment
         )
     try:
         log_file = tmp_path / "up.log"

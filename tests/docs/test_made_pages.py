@@ -18,10 +18,7 @@ API = "docs/reference/api.md"
 
 @pytest.mark.parametrize(
     ("page", "made", "by"),
-    [
-        (API, api_page.page, "tests.support.api_page"),
-        ("docs/reference/sentences.md", sentences.page, "tests.support.sentences"),
-    ],
+    [(API, api_page.page, "tests.support.api_page"), ("docs/reference/sentences.md", sentences.page, "tests.support.sentences")],
 )
 def test_the_page_is_up_to_date(page: str, made: Callable[[], str], by: str) -> None:
     assert text_of(page) == made(), f"run: python -m {by} > {page}"

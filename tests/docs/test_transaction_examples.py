@@ -23,10 +23,7 @@ URL = "http://127.0.0.1:7201"
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The first master of a running cluster."""
-    with (
-        running("embedded://transaction-examples", tmp_path_factory.mktemp("site")) as masters,
-        contextlib.ExitStack() as stack,
-    ):
+    with running("embedded://transaction-examples", tmp_path_factory.mktemp("site")) as masters, contextlib.ExitStack() as stack:
         server = HttpServer(create_app(masters[0]), "127.0.0.1", 0)
         server.start()
         stack.callback(server.stop, 1.0)

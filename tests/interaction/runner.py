@@ -35,15 +35,7 @@ from typing import NamedTuple
 from brokerha.model.epochs import Epoch, EpochId
 from brokerha.model.ids import Entry, Timestamp
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, ClockReserved, EpochInstalled, EpochPromised
-from brokerha.model.wire.epoch_messages import (
-    EpochInstall,
-    EpochPrepare,
-    EpochRefused,
-    EpochReport,
-    Row,
-    Tail,
-    TailWanted,
-)
+from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochRefused, EpochReport, Row, Tail, TailWanted
 from brokerha.model.wire.messages import Bodies, Fetch, Message, Outgoing, Post
 from tests.unit.paper.masters import START_US
 from tests.unit.sync.epoch_table import STEP_MS

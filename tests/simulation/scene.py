@@ -48,12 +48,7 @@ class Scene:
     """One world under the hand of a test."""
 
     def __init__(
-        self,
-        workers: tuple[int, ...] = (1, 1, 1),
-        *,
-        starts: bool = True,
-        others: dict[str, Any] | None = None,
-        **settings: Any,
+        self, workers: tuple[int, ...] = (1, 1, 1), *, starts: bool = True, others: dict[str, Any] | None = None, **settings: Any
     ) -> None:
         """``settings`` are those of `SyncConfig`, ``others`` those of `Options`."""
         options = Options(

@@ -30,11 +30,7 @@ class SplitScene(Scene):
     """See the head of the module."""
 
     def __init__(self, masters: int = 3, workers: int = 1, others: dict[str, Any] | None = None, **settings: Any) -> None:
-        super().__init__(
-            (workers,) * masters,
-            others=others,
-            **{"max_peer_lag_ms": LAG_MS, "suspect_after_ms": LAG_MS, **settings},
-        )
+        super().__init__((workers,) * masters, others=others, **{"max_peer_lag_ms": LAG_MS, "suspect_after_ms": LAG_MS, **settings})
         # Who dies here stays dead until a test starts it.
         self.world.plan_restart = lambda process: None  # type: ignore[method-assign]
         self.names = tuple(master.node for master in self.world.masters)

@@ -303,8 +303,5 @@ class TestLostBodiesAndDisks:
     def test_without_waiting_to_be_known_it_would_do_harm(self) -> None:
         # Given the mistake that a master stamps before everybody has told it that they know it
         # Then m1 takes what m2 stamps anew, which is not what m3 remembers
-        with (
-            planted("emptied disk stamps at once"),
-            pytest.raises(Violation, match="a stream is what its origin stamped"),
-        ):
+        with planted("emptied disk stamps at once"), pytest.raises(Violation, match="a stream is what its origin stamped"):
             self.meet_a_stranger_first()

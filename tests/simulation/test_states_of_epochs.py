@@ -129,10 +129,7 @@ class TestExclusionAndReturn:
 
     def test_a_master_without_a_majority_says_whom_it_needs(self) -> None:
         watched = without_m3()
-        assert watched.scene.state("m3") == (
-            states.NO_MAJORITY,
-            "2 of 3 masters are needed, not heard: m1, m2",
-        )
+        assert watched.scene.state("m3") == (states.NO_MAJORITY, "2 of 3 masters are needed, not heard: m1, m2")
         assert states.NO_MAJORITY in states.DEGRADED
         assert [line["log_level"] for line in watched.said("m3", "hears no majority")] == ["warning"]
 

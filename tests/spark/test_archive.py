@@ -87,12 +87,7 @@ def test_a_batch_that_comes_twice_and_one_of_a_second_job_change_nothing_twice(p
     assert len(place.check()) == 300
     with pytest.raises(StoreDamaged, match="after LSN 300 the source gave 250 to 400"):
         take_batch(
-            place.table.where,
-            place.log.spec,
-            (),
-            None,
-            rows.options(startingLsn=250, endingLsn=400, partitions=1).load(),
-            0,
+            place.table.where, place.log.spec, (), None, rows.options(startingLsn=250, endingLsn=400, partitions=1).load(), 0
         )
     assert len(place.check()) == 300
 

@@ -48,10 +48,7 @@ def audited(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
         monkeypatch.setattr(brokerha, "connect", connect)
         chosen = AuditOptions(
-            archive.where,
-            source=None if source is None else source.spec,
-            copies=tuple((name, name) for name in given),
-            **options,
+            archive.where, source=None if source is None else source.spec, copies=tuple((name, name) for name in given), **options
         )
         return run(chosen, lambda: nullcontext(spark), lambda _done, _total: None)
 

@@ -223,9 +223,7 @@ def test_what_is_no_address_of_a_master_is_left_to_spark(master: str):
     session._check_answer(master)
 
 
-def test_a_server_of_spark_connect_that_does_not_answer_is_told_before_anything_starts(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_server_of_spark_connect_that_does_not_answer_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
     with (
         pytest.raises(ConfigurationError, match=r"no server of Spark Connect answers at sc://127.0.0.1:1"),

@@ -179,7 +179,7 @@ PARTS: dict[str, list[Part]] = {
             2700,
             tries_again=True,
             beside=True,
-        ),
+        )
     ],
     "slow": [
         Part(
@@ -200,7 +200,7 @@ PARTS: dict[str, list[Part]] = {
             1800,
             tries_again=True,
             beside=True,
-        ),
+        )
     ],
     "broker": [
         Part(
@@ -265,7 +265,7 @@ CAMPAIGNS: dict[str, list[Part]] = {
             )
             for mode in ("quorum", "none", "simple", "smart")
         ),
-    ],
+    ]
 }
 """Run only when they are named."""
 

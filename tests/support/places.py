@@ -16,13 +16,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACES = (
-    "tests/contracts",
-    "tests/docs",
-    "tests/support",
-    "tests/system",
-    "tests/unit/cli/pipeline/test_pipeline_load.py",
-)
+PLACES = ("tests/contracts", "tests/docs", "tests/support", "tests/system", "tests/unit/cli/pipeline/test_pipeline_load.py")
 """Folders and files, relative to the root."""
 OF_THE_PIPELINE = (
     "tests/system/test_pipeline_archive.py",

@@ -284,13 +284,7 @@ class PrivateBroker:
         command = [*self._inside, str(self._scripts / script), *arguments]
         try:
             done = subprocess.run(
-                command,
-                env=self._environment(),
-                input=given,
-                capture_output=True,
-                text=True,
-                timeout=_CTL_WITHIN_S,
-                check=True,
+                command, env=self._environment(), input=given, capture_output=True, text=True, timeout=_CTL_WITHIN_S, check=True
             )
         except subprocess.CalledProcessError as failure:
             raise BrokerError(f"{script} {' '.join(arguments)}: {failure.stderr or failure.stdout}") from failure

@@ -130,10 +130,7 @@ sys.exit(broker_source.main(["run", "--", sys.executable, "-c", sys.argv[2]]))
 def _lent_to(command: str, mark: Path) -> subprocess.Popen[str]:
     """A process that lends a broker to a command of Python, and writes the file ``mark`` when the broker is stopped."""
     return subprocess.Popen(
-        [sys.executable, "-c", _LENDING, str(mark), command],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
+        [sys.executable, "-c", _LENDING, str(mark), command], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
     )
 
 

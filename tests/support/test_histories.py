@@ -24,22 +24,11 @@ def test_one_after_the_other_is_right() -> None:
         (G1A, [Ran(committed=False, appends=[("x", 1)]), Ran(reads=[("x", (1,))])], {"x": (1,)}),
         (G1B, [Ran(appends=[("x", 1), ("x", 2)]), Ran(reads=[("x", (1,))])], {"x": (1, 2)}),
         (G0, [Ran(appends=[("x", 1), ("y", 2)]), Ran(appends=[("x", 3), ("y", 4)])], {"x": (1, 3), "y": (4, 2)}),
-        (
-            G1C,
-            [Ran(reads=[("y", (2,))], appends=[("x", 1)]), Ran(reads=[("x", (1,))], appends=[("y", 2)])],
-            {"x": (1,), "y": (2,)},
-        ),
-        (
-            G_SINGLE,
-            [Ran(reads=[("x", ()), ("y", (2,))]), Ran(appends=[("x", 1), ("y", 2)])],
-            {"x": (1,), "y": (2,)},
-        ),
+        (G1C, [Ran(reads=[("y", (2,))], appends=[("x", 1)]), Ran(reads=[("x", (1,))], appends=[("y", 2)])], {"x": (1,), "y": (2,)}),
+        (G_SINGLE, [Ran(reads=[("x", ()), ("y", (2,))]), Ran(appends=[("x", 1), ("y", 2)])], {"x": (1,), "y": (2,)}),
         (
             G2,
-            [
-                Ran(reads=[("x", ()), ("y", ())], appends=[("x", 1)]),
-                Ran(reads=[("x", ()), ("y", ())], appends=[("y", 2)]),
-            ],
+            [Ran(reads=[("x", ()), ("y", ())], appends=[("x", 1)]), Ran(reads=[("x", ()), ("y", ())], appends=[("y", 2)])],
             {"x": (1,), "y": (2,)},
         ),
     ],

@@ -10,10 +10,7 @@ T = TypeVar("T")
 
 
 def until(
-    found: Callable[[], T | None],
-    what: str | Callable[[], object] = "it comes true",
-    within_s: float = 60.0,
-    pause_s: float = 0.05,
+    found: Callable[[], T | None], what: str | Callable[[], object] = "it comes true", within_s: float = 60.0, pause_s: float = 0.05
 ) -> T:
     """Ask until the answer is true, and return it. ``what`` is told when it never is; a function is asked only then."""
     deadline = time.monotonic() + within_s

@@ -30,11 +30,7 @@ def copies(cluster: Cluster) -> set[tuple[object, object, object]]:
 def await_equal(cluster: Cluster, within_s: float) -> float:
     """Seconds until all copies are equal; fails after ``within_s``."""
     started = time.monotonic()
-    until(
-        lambda: len(copies(cluster)) == 1,
-        lambda: f"all copies are equal: {copies(cluster)}\n{cluster.log_tail()}",
-        within_s,
-    )
+    until(lambda: len(copies(cluster)) == 1, lambda: f"all copies are equal: {copies(cluster)}\n{cluster.log_tail()}", within_s)
     return time.monotonic() - started
 
 

@@ -52,13 +52,7 @@ class ProcessCluster:
     """Masters m1…mN with their workers, each a process with an HTTP door."""
 
     def __init__(
-        self,
-        folder: Path,
-        broker: str,
-        masters: int = 3,
-        workers_each: int = 2,
-        settings: str = "",
-        name: str = "system",
+        self, folder: Path, broker: str, masters: int = 3, workers_each: int = 2, settings: str = "", name: str = "system"
     ) -> None:
         """``settings`` are further lines of the section ``[cluster]``."""
         self.name = name
@@ -97,11 +91,7 @@ class ProcessCluster:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            self._command(),
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
+            self._command(), stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
         )
         self.await_ready([*self.masters, *self.workers])
 
@@ -145,10 +135,7 @@ class ProcessCluster:
             return None
 
     def until(
-        self,
-        found: Callable[[], T | None],
-        what: str | Callable[[], object] = "it comes true",
-        within_s: float = DEADLINE_S,
+        self, found: Callable[[], T | None], what: str | Callable[[], object] = "it comes true", within_s: float = DEADLINE_S
     ) -> T:
         """Ask until the answer is true, and return it; `waiting.until` with the words of all nodes."""
         return until(found, lambda: f"{what() if callable(what) else what}\n{self.log_tail()}", within_s)

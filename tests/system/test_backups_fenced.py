@@ -44,10 +44,7 @@ def test_a_primary_that_was_frozen_commits_nothing_when_it_wakes_up(site: tuple[
 def check_frozen(site: TxSite, *, is_by_hand: bool) -> None:
     old = site.await_primary()
     others = [node for node in PROCESSES if node != old]
-    everybody, anybody = (
-        Load(site.client, ("frozen-a", "frozen-b")),
-        Load(lambda: site.client(*PROCESSES), ("frozen-c",)),
-    )
+    everybody, anybody = (Load(site.client, ("frozen-a", "frozen-b")), Load(lambda: site.client(*PROCESSES), ("frozen-c",)))
     with everybody, anybody:
         everybody.await_more(site, 20)
         with site.client(old) as db:

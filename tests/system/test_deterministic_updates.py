@@ -37,23 +37,7 @@ WINDOW = 100
 PROBE_TURN = 25
 WAIT_S = 60.0
 THINGS = 12
-PREDICATES = (
-    "at",
-    "level",
-    "token",
-    "lot",
-    "hash",
-    "drawn",
-    "mark",
-    "left",
-    "box",
-    "list",
-    "far",
-    "swept",
-    "seen",
-    "part",
-    "in",
-)
+PREDICATES = ("at", "level", "token", "lot", "hash", "drawn", "mark", "left", "box", "list", "far", "swept", "seen", "part", "in")
 
 DATA = (
     "INSERT DATA {{ _:a <urn:p> {n} . _:b <urn:near> _:a . <urn:thing:{t}> <urn:has> _:b }}",

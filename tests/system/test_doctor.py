@@ -160,10 +160,7 @@ def test_rights_that_are_too_few(patient: Patient):
 
 @pytest.mark.parametrize(
     ("name", "arguments", "words"),
-    [
-        ("brokerha.m1.writes", {"x-max-length-bytes": 77}, "x-max-length-bytes"),
-        ("brokerha.writes.any", QUORUM, "delivery-limit"),
-    ],
+    [("brokerha.m1.writes", {"x-max-length-bytes": 77}, "x-max-length-bytes"), ("brokerha.writes.any", QUORUM, "delivery-limit")],
 )
 def test_a_queue_that_is_another_one(patient: Patient, name: str, arguments: dict[str, Any], words: str):
     with pika.BlockingConnection(pika.URLParameters(patient.source.url_of(VHOST))) as connection:

@@ -104,10 +104,7 @@ def test_sites_that_are_far_from_each_other(sites: LoadedSites, covered: Callabl
     assert {master: sites.epoch(master) for master in MASTERS} == dict.fromkeys(MASTERS, before), "somebody was left out"
     covered(
         f"sites {DELAY_MS:g} ms from each other: {acknowledged} acknowledged, 0 lost, 0 twice, 0 re-ordered, nobody left out\n"
-        + table(
-            HEAD,
-            [_row(case, *(_medians(figures[case, far]) for far in (False, True))) for case in range(len(CASES))],
-        )
+        + table(HEAD, [_row(case, *(_medians(figures[case, far]) for far in (False, True))) for case in range(len(CASES))])
     )
 
 

@@ -74,10 +74,7 @@ def test_poison_over_amqp_is_answered_and_put_aside(site: ProcessCluster, pids: 
     sent = [
         (media_type, body) for media_type, body in poison() if media_type in ("application/n-quads", "application/sparql-update")
     ]
-    sent += [
-        ("application/x-msgpack", msgpack.packb([["add", "main", DEEP]])),
-        ("application/x-msgpack", b"\x91" * 200_000),
-    ]
+    sent += [("application/x-msgpack", msgpack.packb([["add", "main", DEEP]])), ("application/x-msgpack", b"\x91" * 200_000)]
     for number, (media_type, body) in enumerate(sent):
         for key in ("any", "m1"):
             [row] = app.send(body, media_type, message_id=f"poison-{number}-{key}", routing_key=key)
@@ -123,10 +120,7 @@ def test_poison_in_reads_is_refused_to_who_may_only_read(site: ProcessCluster, p
         ("query", {"query": f"ASK {{ ?s ?p {TERM} }}", "accept": ""}),
         ("query", {"query": "ASK {}", "accept": "", "pending": packed}),
         ("size", {"context": [TERM]}),
-        (
-            "together",
-            {"reads": [msgpack.packb(("query", "main", {"query": "ASK {}", "accept": ""}))], "pending": packed},
-        ),
+        ("together", {"reads": [msgpack.packb(("query", "main", {"query": "ASK {}", "accept": ""}))], "pending": packed}),
         ("together", {"reads": [msgpack.packb(("statements", "main", {"obj": TERM, "accept": ""}))]}),
     ]
     connection = pika.BlockingConnection(pika.URLParameters(site.broker))
@@ -160,13 +154,7 @@ def test_poison_over_http_is_a_400(site: ProcessCluster, pids: dict[str, int]) -
                 paths = [paths[0], ("POST", "/repositories/main/sparql")]
             for method, path in paths:
                 answer = http.request(method, path, content=body, headers=headers)
-                assert answer.status_code in (400, 413), (
-                    method,
-                    path,
-                    media_type,
-                    answer.status_code,
-                    answer.text[:200],
-                )
+                assert answer.status_code in (400, 413), (method, path, media_type, answer.status_code, answer.text[:200])
                 assert len(answer.text) < 500
         operations = json.dumps([["add", "main", DEEP]])
         answer = http.post("/tx", content=operations, headers={"Content-Type": "application/json"})

@@ -91,18 +91,7 @@ def fill(urls: str, count: int) -> None:
 @contextmanager
 def job(cluster: ProcessCluster, into: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """A job in a session of its own; nothing of it is left after the block."""
-    command = [
-        sys.executable,
-        "-m",
-        "brokerha",
-        "pipeline",
-        "archive",
-        "--into",
-        str(into),
-        "-c",
-        str(cluster.path),
-        *options,
-    ]
+    command = [sys.executable, "-m", "brokerha", "pipeline", "archive", "--into", str(into), "-c", str(cluster.path), *options]
     with (into.parent / "jobs.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -126,20 +115,13 @@ def commits(into: Path) -> int:
 
 def until_it_works(into: Path, before: int, process: subprocess.Popen[bytes], more: int) -> None:
     """Wait until a job has committed so many times."""
-    until(
-        lambda: process.poll() is not None or commits(into) >= before + more,
-        "the job commits",
-        ENDS_WITHIN_S,
-        pause_s=0.01,
-    )
+    until(lambda: process.poll() is not None or commits(into) >= before + more, "the job commits", ENDS_WITHIN_S, pause_s=0.01)
 
 
 def until_held(into: Path, lsn: int) -> None:
     """Wait until the archive goes up to an LSN."""
     until(
-        lambda: LogTable(str(into)).exists() and LogTable(str(into)).state().head.last_lsn >= lsn,
-        lambda: said(into),
-        ENDS_WITHIN_S,
+        lambda: LogTable(str(into)).exists() and LogTable(str(into)).state().head.last_lsn >= lsn, lambda: said(into), ENDS_WITHIN_S
     )
 
 
@@ -322,10 +304,7 @@ def test_thirty_kills_of_whatever_takes_part_and_eight_of_masters(
 def test_thirty_kills_on_a_standalone_cluster(vhost_url: str, tmp_path: Path, covered: Callable[[str], None]) -> None:
     """The command, its driver, executors and what these run Python in."""
     folder = tmp_path / "spark"
-    with (
-        spark_servers.cluster(folder) as url,
-        ProcessCluster(tmp_path, vhost_url, masters=2, workers_each=1) as cluster,
-    ):
+    with spark_servers.cluster(folder) as url, ProcessCluster(tmp_path, vhost_url, masters=2, workers_each=1) as cluster:
         victims = (the_job, its_java, *of_cluster(folder))
         spark = ("--spark-master", url, *spark_servers.ON_CLUSTER)
         covered(kill_again_and_again(cluster, tmp_path, kills=30, node_kills=4, seed=2, victims=victims, spark=spark))

@@ -98,10 +98,7 @@ def test_the_audit_names_what_was_changed_behind_everybodys_back(
     vhost_url: str, tmp_path: Path, covered: Callable[[str], None]
 ) -> None:
     directory, ids = tmp_path / "archive", tmp_path / "ids"
-    with (
-        ProcessCluster(tmp_path, vhost_url, masters=1, workers_each=3, settings=SETTINGS) as cluster,
-        one_session(),
-    ):
+    with ProcessCluster(tmp_path, vhost_url, masters=1, workers_each=3, settings=SETTINGS) as cluster, one_session():
         first, second, third = cluster.workers
         acknowledged = write(cluster, 0, 10)
         code, answer = run(cluster, "archive", "--into", str(directory), "--batch-entries", "12", "--no-pin")
@@ -122,10 +119,7 @@ def test_the_audit_names_what_was_changed_behind_everybodys_back(
                 change(folder)
         cluster.await_ready([first, second])
         expected = {
-            first: (
-                "differs",
-                [("graph", "main", FOREIGN, "surplus", "", ""), ("graph", "main", GONE, "missing", "", "")],
-            ),
+            first: ("differs", [("graph", "main", FOREIGN, "surplus", "", ""), ("graph", "main", GONE, "missing", "", "")]),
             second: ("differs", [("table", "prices", "sku-7", "changed", "7.50", "99.99")]),
             third: ("equal", []),
         }

@@ -249,10 +249,7 @@ def test_a_million_statements_beside_the_plain_load_and_the_bare_store(
     path = tmp_path / "things.nt"
     write(path, count, None)
     took: dict[str, float] = {}
-    with (
-        ProcessCluster(tmp_path, vhost_url, masters=1, workers_each=1) as cluster,
-        brokerha.connect(cluster.url("m1")) as db,
-    ):
+    with ProcessCluster(tmp_path, vhost_url, masters=1, workers_each=1) as cluster, brokerha.connect(cluster.url("m1")) as db:
         for repository in ("plain", "spark"):
             db.create_repository(repository)
         began = time.monotonic()

@@ -69,9 +69,7 @@ def test_a_site_of_two_is_read_only_while_one_is_switched_off(two_and_one: Embed
     here.wait(lsn, "all", timeout=WAIT_S)
 
 
-def test_a_master_that_starts_again_is_read_only_at_once_while_a_worker_is_switched_off(
-    two_and_one: EmbeddedCluster,
-) -> None:
+def test_a_master_that_starts_again_is_read_only_at_once_while_a_worker_is_switched_off(two_and_one: EmbeddedCluster) -> None:
     here = two_and_one.client("m1")
     first = here.put("books", "a", "1").lsn
     here.command("worker-off", {"worker": "m1b"})
@@ -86,9 +84,7 @@ def test_a_master_that_starts_again_is_read_only_at_once_while_a_worker_is_switc
     assert here.put("books", "a", "3").lsn == first + 1
 
 
-def test_a_retry_of_a_write_that_is_known_is_answered_although_the_site_is_read_only(
-    two_and_one: EmbeddedCluster,
-) -> None:
+def test_a_retry_of_a_write_that_is_known_is_answered_although_the_site_is_read_only(two_and_one: EmbeddedCluster) -> None:
     here = two_and_one.client("m1")
     first = here.put("books", "a", "1", key="once")
     here.command("worker-off", {"worker": "m1b"})

@@ -20,15 +20,7 @@ import pytest
 
 from tests.support.broker_source import BrokerSource
 from tests.support.links import BLACK_HOLE, RESET
-from tests.system.split_rounds import (
-    Ledger,
-    LoadedSites,
-    Round,
-    await_all_told,
-    loads_at,
-    run_round,
-    table,
-)
+from tests.system.split_rounds import Ledger, LoadedSites, Round, await_all_told, loads_at, run_round, table
 from tests.system.split_shapes import KINDS, shapes
 from tests.system.split_sites import LAG_S, MASTERS
 from tests.system.test_splits import one_link

@@ -38,12 +38,7 @@ def begin(db: Session, xid: Xid, key: str) -> None:
 
 def commit(db: Session, txid: str, *, one_phase: bool, session: str | None = None) -> None:
     """The raw second phase: what a client of its own making may send."""
-    arguments = {
-        "one_phase": one_phase,
-        "level": "applied",
-        "copies": 1,
-        "session": db.token if session is None else session,
-    }
+    arguments = {"one_phase": one_phase, "level": "applied", "copies": 1, "session": db.token if session is None else session}
     step(db, "m1", "commit", txid, arguments, 10)
 
 
@@ -243,17 +238,7 @@ def test_recover_lists_exactly_the_prepared_ones_also_after_fail_over_and_after_
         assert {row["xid"] for row in listed} == {xids[5].text, xids[7].text}
         db.tpc_commit(xids[5])
         db.tpc_rollback(xids[7])
-        assert [db.get("t", f"nine-{n}") for n in range(1, 10)] == [
-            b"v",
-            b"v",
-            b"v",
-            None,
-            None,
-            b"v",
-            None,
-            None,
-            None,
-        ]
+        assert [db.get("t", f"nine-{n}") for n in range(1, 10)] == [b"v", b"v", b"v", None, None, b"v", None, None, None]
     for session in sessions:
         session.close()
     site.await_clean()

@@ -44,14 +44,7 @@ class TxSite:
     """One cluster of real processes; see the head of the module."""
 
     def __init__(
-        self,
-        folder: Path,
-        source: BrokerSource,
-        broker: str,
-        *,
-        backups: int = 2,
-        others: int = 0,
-        settings: str = SETTINGS,
+        self, folder: Path, source: BrokerSource, broker: str, *, backups: int = 2, others: int = 0, settings: str = SETTINGS
     ) -> None:
         self.folder = folder
         self.broker = broker

@@ -28,15 +28,7 @@ from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.numbers import Numbers
 from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.outside.levels import LATEST_LSN
-from brokerha.model.ready import (
-    CopyDecision,
-    Damaged,
-    Decision,
-    SnapshotMade,
-    StoreAnswer,
-    StoreDecision,
-    StoreFailed,
-)
+from brokerha.model.ready import CopyDecision, Damaged, Decision, SnapshotMade, StoreAnswer, StoreDecision, StoreFailed
 from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
 from brokerha.model.wire.messages import Apply, Envelope, Execute, Outgoing, Read, StatusReport, StatusRequest, Task
 from brokerha.nodes.front.checking import check_read

@@ -32,15 +32,7 @@ from brokerha.model.wire.codec import encode_record
 from brokerha.model.wire.messages import Outgoing
 from brokerha.model.wire.process_messages import Confirmed, Records, RecordsWanted, Replicate
 from brokerha.replication.journal.backups import BackupFeed, BackupRow
-from brokerha.replication.journal.log import (
-    MESSAGE_BYTES,
-    AnswerLimits,
-    Item,
-    NumberedLog,
-    Position,
-    ViewHistory,
-    answers,
-)
+from brokerha.replication.journal.log import MESSAGE_BYTES, AnswerLimits, Item, NumberedLog, Position, ViewHistory, answers
 
 PREPARED_KEPT = 10_000
 """Limit of prepared transactions whose bodies can be left out; bodies of older ones are sent."""

@@ -96,12 +96,7 @@ class Gate:
     # ---- in
 
     def hold(
-        self,
-        number: int,
-        messages: Sequence[Outgoing],
-        replies: Sequence[Reply],
-        tx_replies: Sequence[TxReply],
-        now: Instant,
+        self, number: int, messages: Sequence[Outgoing], replies: Sequence[Reply], tx_replies: Sequence[TxReply], now: Instant
     ) -> None:
         """Take in the messages and replies of a turn; ``number`` is that of the journal's last record after it."""
         if self.is_through(number):

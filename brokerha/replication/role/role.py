@@ -28,15 +28,7 @@ from brokerha.model.invariants import invariant
 from brokerha.model.wire.messages import Message, Outgoing
 from brokerha.model.wire.process_messages import Candidate, Vote
 from brokerha.replication.journal.log import FIRST_VIEW
-from brokerha.replication.role.config import (
-    PLACES,
-    RoleChange,
-    RoleConfig,
-    RoleReady,
-    place_of,
-    term_of,
-    view_of,
-)
+from brokerha.replication.role.config import PLACES, RoleChange, RoleConfig, RoleReady, place_of, term_of, view_of
 from brokerha.replication.role.table import RoleEvent, RoleState, after
 
 TRIES_LIMIT = 4

@@ -152,9 +152,7 @@ class Site:
         """Compare a copy without reported trouble with the log."""
         if self.splits.may_move(worker) and not worker.condemned:
             self.stand(
-                worker,
-                Standing.OUT_OF_SYNC,
-                f"goes on from LSN {self.lineages.agreed(worker.said.lineage)}, with what it has",
+                worker, Standing.OUT_OF_SYNC, f"goes on from LSN {self.lineages.agreed(worker.said.lineage)}, with what it has"
             )
             self._order(worker, self.splits.coin(worker, self.view, ()), mono_ms)
             return

@@ -72,13 +72,7 @@ class Keeping:
             if each.said.kept_lsn >= 0 and each.said.kept_number > self._dropped and is_usable(each)
         }
 
-    def orders(
-        self,
-        alive: list[WorkerFeed],
-        is_usable: Callable[[WorkerFeed], bool],
-        view: int,
-        mono_ms: int,
-    ) -> list[Outgoing]:
+    def orders(self, alive: list[WorkerFeed], is_usable: Callable[[WorkerFeed], bool], view: int, mono_ms: int) -> list[Outgoing]:
         """Return orders to give now. ``alive`` are the live workers; ``is_usable`` tells whether a kept copy could be restored."""
         if self.is_wanted is None:
             return []

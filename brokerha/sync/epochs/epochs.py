@@ -51,18 +51,7 @@ from brokerha.sync.waiting import culprits, head_of
 
 NEAR = TAIL_LIMIT
 """A master that lacks no more entries than this can be taken back."""
-EPOCH_MESSAGES = (
-    EpochPrepare,
-    EpochReport,
-    EpochRefused,
-    EpochInstall,
-    TailWanted,
-    Tail,
-    Join,
-    Notice,
-    StateWanted,
-    State,
-)
+EPOCH_MESSAGES = (EpochPrepare, EpochReport, EpochRefused, EpochInstall, TailWanted, Tail, Join, Notice, StateWanted, State)
 """The messages that `Epochs.on_message` takes."""
 
 

@@ -204,10 +204,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "workers told before it is durable": lambda: [(MasterRunner, "_write", _tell_then_write)],
     "full disk ignored": lambda: [(MasterRunner, "_write", _go_on_when_full)],
     "acknowledgements not awaited": lambda: [(PeerTable, "held_by_required", _held_here)],
-    "minority may add": lambda: [
-        (PeerTable, "majority", property(lambda _self: 1)),
-        (PeerTable, "is_active", always),
-    ],
+    "minority may add": lambda: [(PeerTable, "majority", property(lambda _self: 1)), (PeerTable, "is_active", always)],
     "entries listed without bodies": lambda: [(BodyExchange, "acquire", _acquire_all)],
     "bodies never asked for": lambda: [(BodyExchange, "fetches", nothing)],
     "ids compared within a batch only": lambda: [(SyncCore, "_without_known", _once_in_a_batch)],

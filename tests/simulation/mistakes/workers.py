@@ -189,16 +189,10 @@ def _refuse_nobody(_self: WorkerCore, _message: Message) -> str:
 
 WORKER_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "chunks not checked": lambda: [(Load, "keep", _keep_any_chunk)],
-    "opened with a chunk missing": lambda: [
-        (Loading, "_open_when_whole", _open_early),
-        (Load, "finish", _open_what_is_there),
-    ],
+    "opened with a chunk missing": lambda: [(Loading, "_open_when_whole", _open_early), (Load, "finish", _open_what_is_there)],
     "old copy deleted before the new one is open": lambda: [(WorkerCopy, "begin_load", _empty_before_loading)],
     "snapshot of two moments": lambda: [(WorkerCopy, "make_snapshot", _snapshot_of_two_moments)],
-    "source in trouble gives its copy": lambda: [
-        (WorkerCore, "_refusal", _refuse_nobody),
-        (Offering, "forget_all", nothing),
-    ],
+    "source in trouble gives its copy": lambda: [(WorkerCore, "_refusal", _refuse_nobody), (Offering, "forget_all", nothing)],
     "lost chunks not asked for again": lambda: [(Loading, "take", _never_ask_again)],
     "window of chunks ignored": lambda: [(Loading, "_fetch", _ask_for_everything)],
     "records taken while loading": lambda: [(follower_module, "FOLLOWING", frozenset(State))],

@@ -26,13 +26,7 @@ from brokerha.model.operations import (
     RemoveRepository,
     Staged,
 )
-from brokerha.stores.comparing.fingerprint import (
-    counts_digest,
-    key_digest,
-    message_digest,
-    quads_digest,
-    repository_digest,
-)
+from brokerha.stores.comparing.fingerprint import counts_digest, key_digest, message_digest, quads_digest, repository_digest
 from brokerha.stores.control.suite import EMPTY, Suite
 from brokerha.stores.execution.last_changes import STORE_OF, Before, range_digest
 from brokerha.stores.execution.staged import changes_of_parts, part_rows

@@ -109,9 +109,6 @@ def test_a_transaction_by_hand(made: Door, tmp_path: Path, newer: bool) -> None:
 def test_namespaces(made: Door) -> None:
     assert curl("-X", "PUT", "-d", "http://example.org/", f"{made.address}/namespaces/ex") == (204, "")
     assert curl(f"{made.address}/namespaces/ex") == (200, "http://example.org/")
-    assert curl("-H", "Accept: text/csv", f"{made.address}/namespaces") == (
-        200,
-        "prefix,namespace\r\nex,http://example.org/\r\n",
-    )
+    assert curl("-H", "Accept: text/csv", f"{made.address}/namespaces") == (200, "prefix,namespace\r\nex,http://example.org/\r\n")
     assert curl("-X", "DELETE", f"{made.address}/namespaces/ex") == (204, "")
     assert curl(f"{made.address}/namespaces/ex")[0] == 404

@@ -6,21 +6,7 @@ from typing import Any
 
 import pytest
 from rdflib import Graph, URIRef
-from SPARQLWrapper import (
-    CSV,
-    GET,
-    JSON,
-    JSONLD,
-    N3,
-    POST,
-    POSTDIRECTLY,
-    RDFXML,
-    TSV,
-    TURTLE,
-    URLENCODED,
-    XML,
-    SPARQLWrapper,
-)
+from SPARQLWrapper import CSV, GET, JSON, JSONLD, N3, POST, POSTDIRECTLY, RDFXML, TSV, TURTLE, URLENCODED, XML, SPARQLWrapper
 from SPARQLWrapper.SPARQLExceptions import QueryBadFormed
 
 from tests.system.clients.conftest import Door

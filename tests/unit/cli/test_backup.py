@@ -226,8 +226,7 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(run, made):
 
 
 @pytest.mark.parametrize(
-    ("words", "lsn"),
-    [((), 6), (("--to-lsn", "5"), 5), (("--to-lsn", "2"), 2), (("--to-time", "1970-01-01T00:00:04"), 4)],
+    ("words", "lsn"), [((), 6), (("--to-lsn", "5"), 5), (("--to-lsn", "2"), 2), (("--to-time", "1970-01-01T00:00:04"), 4)]
 )
 def test_a_directory_is_restored_to_a_state(run, made, words, lsn):
     ran = run("restore", "monday", "--into", "w9", *words, "-o", "json")

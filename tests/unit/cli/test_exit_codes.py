@@ -118,10 +118,7 @@ def test_codes_of_commands_in_a_cluster(
 
 
 def test_a_slow_disk_is_a_warning(
-    run: Callable[..., Ran],
-    here: tuple[Here, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    machine: Callable[[float], None],
+    run: Callable[..., Ran], here: tuple[Here, Path], monkeypatch: pytest.MonkeyPatch, machine: Callable[[float], None]
 ) -> None:
     monkeypatch.chdir(here[1])
     machine(SLOW_FSYNC_MS + 1)

@@ -18,10 +18,7 @@ APART = "m1 cannot agree with the other masters now (no-majority: …)"
 
 def test_a_write_that_does_not_want_to_wait_is_refused_at_once(served: Served) -> None:
     served.front.refusal = errors.ReadOnly(APART)
-    with (
-        brokerha.connect(served.url, timeout=30, apart="refuse") as db,
-        pytest.raises(errors.ReadOnly, match="cannot agree"),
-    ):
+    with brokerha.connect(served.url, timeout=30, apart="refuse") as db, pytest.raises(errors.ReadOnly, match="cannot agree"):
         db.put("t", "k", "v")
     assert served.front.apart == ["refuse"]
     assert served.network.batches == 1

@@ -147,13 +147,7 @@ def test_checks_are_added_listed_and_removed(db: Session) -> None:
 def test_questions_about_the_cluster_are_answered(db: Session) -> None:
     done = db.put("t", "k", "v", key="order-4711")
 
-    assert db.outcome("order-4711") == {
-        "txid": "order-4711",
-        "state": "applied",
-        "lsn": 1,
-        "outcome": "applied",
-        "reason": "",
-    }
+    assert db.outcome("order-4711") == {"txid": "order-4711", "state": "applied", "lsn": 1, "outcome": "applied", "reason": ""}
     assert db.outcome("never seen"[:5]) is None
     assert db.status()["cluster"] == "orders"
     assert [entry["txid"] for entry in db.log(1, 9)] == ["order-4711"]

@@ -27,20 +27,7 @@ id = "w1"
 master = "m1"
 http = "0.0.0.0:7301"
 """
-HEAVY = {
-    "httpx2",
-    "pika",
-    "kombu",
-    "amqp",
-    "pyoxigraph",
-    "starlette",
-    "uvicorn",
-    "lmdb",
-    "msgpack",
-    "asyncio",
-    "rich",
-    "typer",
-}
+HEAVY = {"httpx2", "pika", "kombu", "amqp", "pyoxigraph", "starlette", "uvicorn", "lmdb", "msgpack", "asyncio", "rich", "typer"}
 
 
 def test_importing_brokerha_loads_nothing_heavy() -> None:
@@ -63,13 +50,9 @@ def test_every_type_of_the_page_has_a_name_for_annotations() -> None:
     types = {each for part in api_page.PARTS for each in part.types if each.__module__ not in {aio.__name__, embedded.__name__}}
 
     assert {getattr(brokerha, each.__name__) for each in types} == types
-    assert {each.__name__ for each in types} | {
-        "LargeTransaction",
-        "Session",
-        "__version__",
-        "connect",
-        "errors",
-    } == set(brokerha.__all__)
+    assert {each.__name__ for each in types} | {"LargeTransaction", "Session", "__version__", "connect", "errors"} == set(
+        brokerha.__all__
+    )
     assert all(getattr(brokerha, name) is not None for name in brokerha.__all__)
 
 

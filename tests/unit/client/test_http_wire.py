@@ -134,10 +134,7 @@ def test_a_node_that_stays_full_is_the_answer_when_the_time_is_over(served: Serv
 def test_a_deadline_that_passes_at_the_node_is_an_unknown_outcome_with_its_id(served: Served) -> None:
     served.front.is_silent = True
 
-    with (
-        brokerha.connect(served.url) as db,
-        pytest.raises(errors.OutcomeUnknown, match="unknown of transaction mine") as raised,
-    ):
+    with brokerha.connect(served.url) as db, pytest.raises(errors.OutcomeUnknown, match="unknown of transaction mine") as raised:
         db.put("t", "k", "v", key="mine", timeout=0.05)
 
     assert raised.value.txid == "mine"
@@ -384,10 +381,7 @@ def test_reads_of_one_moment_come_back_in_their_order_with_their_lsn(served: Ser
 
 def test_a_command_that_is_refused_is_told_at_once(served: Served) -> None:
     served.front.refusal = errors.NotReady("w1 is not heard: start it first")
-    with (
-        brokerha.connect(served.url, timeout=30) as db,
-        pytest.raises(errors.NotReady, match=r"^w1 is not heard: start it first$"),
-    ):
+    with brokerha.connect(served.url, timeout=30) as db, pytest.raises(errors.NotReady, match=r"^w1 is not heard: start it first$"):
         db.command("worker-off", {"worker": "w1"})
     assert len(served.front.commands) == 1
 

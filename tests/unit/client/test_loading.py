@@ -269,10 +269,4 @@ def test_the_graph_stands_before_the_final_dot(line, result) -> None:
 
 
 def test_blank_lines_and_comments_are_no_statements() -> None:
-    assert [is_statement(line) for line in ("", "  \n", "# x", "  # x", "<urn:s> .")] == [
-        False,
-        False,
-        False,
-        False,
-        True,
-    ]
+    assert [is_statement(line) for line in ("", "  \n", "# x", "  # x", "<urn:s> .")] == [False, False, False, False, True]

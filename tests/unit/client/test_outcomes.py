@@ -68,10 +68,7 @@ def test_over_http_a_connection_that_began_nothing_finds_what_another_master_rol
 def test_over_http_nothing_is_called_unknown_while_the_one_that_may_know_it_is_not_heard(two: list[Served]) -> None:
     two[1].stop()
 
-    with (
-        brokerha.connect(f"{two[0].url},{two[1].url}", timeout=5) as db,
-        pytest.raises(errors.Unreachable, match="refused"),
-    ):
+    with brokerha.connect(f"{two[0].url},{two[1].url}", timeout=5) as db, pytest.raises(errors.Unreachable, match="refused"):
         db.outcome(BEGUN_AT_M2, timeout=0.5)
 
 

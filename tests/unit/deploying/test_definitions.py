@@ -95,12 +95,7 @@ def test_what_nodes_declare_is_there_already_but_for_inboxes_which_come_with_the
     there = files["definitions.json"]
     queues = {queue["name"]: queue["arguments"] for queue in there["queues"]}
     bindings = {(each["source"], each["destination"], each["routing_key"]) for each in there["bindings"]}
-    for node, role, master in (
-        ("m1", "master", ""),
-        ("m1s", "backup", "m1"),
-        ("w1", "worker", ""),
-        ("w2", "worker", ""),
-    ):
+    for node, role, master in (("m1", "master", ""), ("m1s", "backup", "m1"), ("w1", "worker", ""), ("w2", "worker", "")):
         for row in topology_of(node, role, master).queues:
             assert row.is_exclusive == (row.name not in queues)
             if row.is_exclusive:

@@ -15,9 +15,7 @@ from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry
 from brokerha.transports.rabbitmq.addresses import parse_addresses
 
 CONFIG = ClusterConfig(
-    name="c",
-    broker="amqp://h/c",
-    masters=(MasterEntry("near", "127.0.0.1:7201"), MasterEntry("far", "10.0.0.9:7201")),
+    name="c", broker="amqp://h/c", masters=(MasterEntry("near", "127.0.0.1:7201"), MasterEntry("far", "10.0.0.9:7201"))
 )
 
 

@@ -7,12 +7,7 @@ import json
 
 import pytest
 
-from brokerha.doctor.bundle import (
-    Redactor,
-    secrets_of_environment,
-    secrets_of_file,
-    secrets_of_url,
-)
+from brokerha.doctor.bundle import Redactor, secrets_of_environment, secrets_of_file, secrets_of_url
 
 CANARY = 'Kanari/+ "7&x'
 

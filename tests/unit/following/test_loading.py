@@ -315,11 +315,7 @@ def test_what_others_say_and_what_is_not_of_this_snapshot_changes_nothing() -> N
     assert bench.load.phase is Phase.MAKING_ROOM
     bench.load.on_begun(LoadBegun("w1-7", ()), bench.now())
     bench.decided()
-    for source, chunk in (
-        ("w3", Chunk("w1-7", 0, b"d")),
-        ("w2", Chunk("w1-1", 0, b"d")),
-        ("w2", Chunk("w1-7", 99, b"d")),
-    ):
+    for source, chunk in (("w3", Chunk("w1-7", 0, b"d")), ("w2", Chunk("w1-1", 0, b"d")), ("w2", Chunk("w1-7", 99, b"d"))):
         bench.load.on_chunk(source, chunk, bench.now())
     bench.load.on_kept(ChunkKept(3, is_good=True), bench.now())
     assert bench.decided() == []

@@ -20,16 +20,7 @@ from typing import Any
 import msgpack
 
 from brokerha.model import states
-from brokerha.model.errors import (
-    BrokerhaError,
-    InvalidRequest,
-    KeyReused,
-    NotFound,
-    OutcomeUnknown,
-    ReadOnly,
-    TimedOut,
-    rejection,
-)
+from brokerha.model.errors import BrokerhaError, InvalidRequest, KeyReused, NotFound, OutcomeUnknown, ReadOnly, TimedOut, rejection
 from brokerha.model.fingerprints import packed
 from brokerha.model.numbers import Numbers
 from brokerha.model.operations import LoggedRow, Operation, pack_operations

@@ -300,8 +300,7 @@ def test_only_the_worker_itself_is_asked(data: Path, says: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "sent",
-    [b"\xc1", msgpack.packb(7), msgpack.packb((1, "get")), msgpack.packb([0, 0]), msgpack.packb((1, 2, 3, 4, 5, 6, 7))],
+    "sent", [b"\xc1", msgpack.packb(7), msgpack.packb((1, "get")), msgpack.packb([0, 0]), msgpack.packb((1, 2, 3, 4, 5, 6, 7))]
 )
 def test_a_door_that_sends_what_is_no_read_is_cut_off_and_nobody_else(
     data: Path, front: Front, worker: AnsweringThread, sent: bytes

@@ -313,10 +313,7 @@ def test_a_peer_that_came_back_with_another_journal_is_named() -> None:
     bench.ms += 60_000
     bench.hear("m2", Post(replace(row, journal="another", incarnation=2), (), ()))
     bench.run()
-    assert bench.core.state(bench.now()) == (
-        states.WAITING_FOR_PEERS,
-        "not heard: m2 (its data directory is not the one it had)",
-    )
+    assert bench.core.state(bench.now()) == (states.WAITING_FOR_PEERS, "not heard: m2 (its data directory is not the one it had)")
 
 
 def test_an_emptied_disk_is_noticed_and_takes_no_writes() -> None:

@@ -28,10 +28,7 @@ def test_a_read_only_master_refuses_new_writes_and_goes_on_with_old_ones() -> No
     while ready := master.core.take_ready(master.now()):
         master.journal.append(ready.records)
         replies += ready.replies
-    assert [(reply.ticket, reply.status, reply.error) for reply in replies] == [
-        (1, "refused", "ReadOnly"),
-        (2, "applied", ""),
-    ]
+    assert [(reply.ticket, reply.status, reply.error) for reply in replies] == [(1, "refused", "ReadOnly"), (2, "applied", "")]
     assert replies[0].reason.startswith("1 of 2 workers in sync, writes need 2: w2 is out-of-sync")
     assert master.core.state(master.now())[0] == states.READ_ONLY
     assert master.journal.lsn_of("new") is None

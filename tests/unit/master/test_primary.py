@@ -11,15 +11,7 @@ from brokerha.model.ids import Instant
 from brokerha.model.ready import MakeSnapshot, Ready, SnapshotMade
 from brokerha.model.records import Record, Started, TxPrepared, ViewStarted
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply
-from brokerha.model.wire.messages import (
-    Chunk,
-    Envelope,
-    Message,
-    Outgoing,
-    SnapshotOffered,
-    SnapshotWanted,
-    StatusRequest,
-)
+from brokerha.model.wire.messages import Chunk, Envelope, Message, Outgoing, SnapshotOffered, SnapshotWanted, StatusRequest
 from brokerha.model.wire.process_messages import Candidate, Confirmed, Promote, RecordsMissing, Replicate, TxJoin, Vote
 from brokerha.replication.role.config import RoleConfig
 from brokerha.replication.role.role import Role
@@ -106,12 +98,7 @@ def test_what_a_turn_tells_leaves_once_a_backup_holds_its_last_record() -> None:
 
 @pytest.mark.parametrize(
     "word",
-    [
-        {"view": 9},
-        {"journal": "k"},
-        {"last": (9, 2)},
-        {"follows": "load"},
-    ],
+    [{"view": 9}, {"journal": "k"}, {"last": (9, 2)}, {"follows": "load"}],
     ids=["another view", "another journal", "another record", "it loads"],
 )
 def test_only_a_confirmation_of_these_very_records_in_this_view_lets_anything_out(word: dict[str, Any]) -> None:
@@ -288,12 +275,7 @@ def test_backups_are_shown_with_their_state_lag_and_reason() -> None:
     rows = [(row.node, row.state, row.reason, row.lag_records, row.free_bytes) for row in bench.primary.feed.rows()]
     assert rows == [("b1", "ready", "", 1, 7), ("b2", "joining", "not heard yet", 2, 0)]
     numbers = bench.primary.metrics(bench.now)
-    assert (numbers["view"], numbers["sync_n"], numbers["backups_ready"], numbers["journal_last_number"]) == (
-        10,
-        1,
-        1,
-        2,
-    )
+    assert (numbers["view"], numbers["sync_n"], numbers["backups_ready"], numbers["journal_last_number"]) == (10, 1, 1, 2)
     assert (numbers["backup_lag_records", "b1"], numbers["backup_ready", "b2"]) == (1, False)
 
 

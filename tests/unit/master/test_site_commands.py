@@ -21,8 +21,7 @@ def test_commands_are_known_by_name() -> None:
     bench = OneMaster()
     assert len(COMMANDS) == 29
     with pytest.raises(
-        InvalidRequest,
-        match="unknown command 'worker-dance'; known are backup, node-coin, node-continue, node-pause, peer-add",
+        InvalidRequest, match="unknown command 'worker-dance'; known are backup, node-coin, node-continue, node-pause, peer-add"
     ):
         bench.do("worker-dance")
     with pytest.raises(InvalidRequest, match="this master has no backups"):

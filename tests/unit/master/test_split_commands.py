@@ -142,10 +142,7 @@ def test_each_going_back_is_one_line_and_counted() -> None:
     # Then there is a line for each, a warning where something lost its place
     assert [
         (line["event"], line["log_level"], line["lsn"], line["given_up"], line["epoch"], line["lineage"]) for line in lines
-    ] == [
-        ("goes back", "warning", 3, 2, 5, 7),
-        ("goes back", "info", 3, 0, 7, 9),
-    ]
+    ] == [("goes back", "warning", 3, 2, 5, 7), ("goes back", "info", 3, 0, 7, 9)]
     assert told.metrics() == {"splits_total": 2, "transactions_given_up_total": 2}
     assert told.fields(one.core)["last_split"] == "went back to LSN 3, 0 given up, epoch 7"
     # And a process that starts now tells of none

@@ -107,10 +107,7 @@ def test_of_a_master_without_a_site_the_place_is_all_there_is(journal: Journal) 
     journal.append([Rewound(1, 1, 2)])
     journal.append([Added(2, ((1000, "b", "m1"),), {}, 2)])
     number = journal.splits()[-1].number
-    assert told(shown(journal, Facts("m1", 2, 0, is_executing=False), {"number": number})) == {
-        "b": "same place",
-        "c": "waits",
-    }
+    assert told(shown(journal, Facts("m1", 2, 0, is_executing=False), {"number": number})) == {"b": "same place", "c": "waits"}
 
 
 def test_a_split_of_which_nothing_was_given_up_is_listed_with_nothing(journal: Journal) -> None:

@@ -14,25 +14,8 @@ from brokerha.model.ids import Instant
 from brokerha.model.ready import FollowTxQueue, LoadFailed, LoadOpened
 from brokerha.model.records import Record, Started, TxPrepared, ViewStarted
 from brokerha.model.wire.codec import encode_record
-from brokerha.model.wire.messages import (
-    Chunk,
-    ChunksWanted,
-    Envelope,
-    Message,
-    SnapshotOffered,
-    SnapshotWanted,
-    StatusRequest,
-)
-from brokerha.model.wire.process_messages import (
-    Candidate,
-    Confirmed,
-    Promote,
-    Replicate,
-    TxAnswer,
-    TxEvents,
-    TxJoin,
-    Vote,
-)
+from brokerha.model.wire.messages import Chunk, ChunksWanted, Envelope, Message, SnapshotOffered, SnapshotWanted, StatusRequest
+from brokerha.model.wire.process_messages import Candidate, Confirmed, Promote, Replicate, TxAnswer, TxEvents, TxJoin, Vote
 from brokerha.replication.role.config import RoleConfig
 from brokerha.replication.role.role import Role
 from brokerha.replication.role.table import RoleState

@@ -60,10 +60,7 @@ def test_a_master_with_a_foreign_disk_is_named_with_it(bench: OneOfThree) -> Non
         bench.wait(1_000)
         bench.post("m2")
         bench.post("m3", journal="another")
-    assert bench.state() == (
-        states.WAITING_FOR_PEERS,
-        "not heard: m3 (its data directory is not the one it had; left out in 7 s)",
-    )
+    assert bench.state() == (states.WAITING_FOR_PEERS, "not heard: m3 (its data directory is not the one it had; left out in 7 s)")
 
 
 def test_an_epoch_that_is_being_agreed_on_is_named_with_its_proposer(bench: OneOfThree) -> None:
@@ -85,10 +82,7 @@ def test_a_master_that_needs_what_nobody_holds_says_so_and_needs_a_person(bench:
     # Given a master that has promised an epoch whose base is LSN 900, and others that hold LSN 501 and what follows
     bench.say("m2", EpochPrepare((2, "m2")))
     bench.core.sync.tail.aim(900, ["m2"])
-    assert bench.state() == (
-        states.CATCHING_UP,
-        "900 transactions to take over from m2 before its next epoch begins",
-    )
+    assert bench.state() == (states.CATCHING_UP, "900 transactions to take over from m2 before its next epoch begins")
     # When one answers that the beginning is gone
     bench.say("m2", Tail(1, (), 501))
     # Then that is what it says, whatever else is true

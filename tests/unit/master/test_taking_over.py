@@ -112,9 +112,6 @@ def test_workers_that_are_behind_take_a_copy_of_another_site(bench: Bench) -> No
     bench.say(source, LAST_PAGE)
     bench.hear_worker()
     worker = bench.core.site.workers["w1"]
-    assert (worker.standing, worker.condemned) == (
-        Standing.OUT_OF_SYNC,
-        "it is at LSN 0, the log begins after 45",
-    )
+    assert (worker.standing, worker.condemned) == (Standing.OUT_OF_SYNC, "it is at LSN 0, the log begins after 45")
     (order,) = [out.message for out in bench.sent if isinstance(out.message, LoadFrom)]
     assert order.sources == ("w2", "w3")

@@ -6,14 +6,7 @@ import pytest
 
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.operation_checks import USER_LIMIT_BYTES, user_problem
-from brokerha.model.operations import (
-    BODY_LIMIT_BYTES,
-    OPERATIONS_LIMIT,
-    By,
-    Operation,
-    pack_operations,
-    unpack_operations,
-)
+from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT, By, Operation, pack_operations, unpack_operations
 from brokerha.model.outside.authors import author_in, is_same_work, signed, taken_author, unsigned
 from brokerha.nodes.front.checking import checked_body
 

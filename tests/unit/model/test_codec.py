@@ -38,14 +38,7 @@ from brokerha.model.records import (
     WorkersChanged,
 )
 from brokerha.model.wire import codec
-from brokerha.model.wire.codec import (
-    WIRE_VERSION,
-    decode_envelope,
-    decode_envelopes,
-    decode_record,
-    encode_envelope,
-    encode_record,
-)
+from brokerha.model.wire.codec import WIRE_VERSION, decode_envelope, decode_envelopes, decode_record, encode_envelope, encode_record
 from brokerha.model.wire.epoch_messages import (
     EpochInstall,
     EpochPrepare,
@@ -128,15 +121,7 @@ EXAMPLES: tuple[Message, ...] = (
         "r-1",
         "query",
         "main",
-        {
-            "query": "ASK {}",
-            "limit": 3,
-            "flag": True,
-            "none": None,
-            "many": ("a", "b"),
-            "raw": b"k",
-            "reads": (b"1", b"2"),
-        },
+        {"query": "ASK {}", "limit": 3, "flag": True, "none": None, "many": ("a", "b"), "raw": b"k", "reads": (b"1", b"2")},
         4,
         1000,
     ),

@@ -156,8 +156,4 @@ def test_a_broken_invariant_says_what_it_knew() -> None:
 def test_every_state_has_an_action_text() -> None:
     words = {value for name, value in vars(states).items() if name.isupper() and isinstance(value, str)}
     assert words == set(states.ACTIONS)
-    assert states.describe(states.HALTED, "why") == {
-        "state": "halted",
-        "reason": "why",
-        "action": states.ACTIONS["halted"],
-    }
+    assert states.describe(states.HALTED, "why") == {"state": "halted", "reason": "why", "action": states.ACTIONS["halted"]}

@@ -9,17 +9,7 @@ from hypothesis import strategies as st
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import check_operations
 from brokerha.model.reserved import settings
-from brokerha.model.reserved.settings import (
-    SETTINGS,
-    TABLE,
-    Row,
-    packed,
-    problem_of,
-    row_in,
-    text_of,
-    value_of,
-    value_problem,
-)
+from brokerha.model.reserved.settings import SETTINGS, TABLE, Row, packed, problem_of, row_in, text_of, value_of, value_problem
 
 ROW = Row("2000", "anna", 1_700_000_000_000_000, "127.0.0.1, by m1")
 

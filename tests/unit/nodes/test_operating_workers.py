@@ -96,10 +96,7 @@ def test_a_worker_that_is_switched_off_is_told_with_what_brings_it_back(site: Si
     assert site.command("worker-off", worker="w2")["changed"] is False
     until(lambda: site.row("w2")["state"] == states.OFF)
     # Then the status says so, what to type, and why no writes are taken
-    assert (site.row("w2")["reason"], site.row("w2")["action"]) == (
-        "switched off",
-        "brokerha worker on w2 brings it back",
-    )
+    assert (site.row("w2")["reason"], site.row("w2")["action"]) == ("switched off", "brokerha worker on w2 brings it back")
     assert site.row("m1")["state"] == states.READ_ONLY
     assert "w2 is off" in site.row("m1")["reason"]
     assert site.put(b"refused") == "refused"
@@ -206,9 +203,7 @@ def test_a_program_in_the_same_process_gives_commands_through_its_wire(site: Sit
         wire.ask("command", {"name": "worker-off", "arguments": {"worker": "w7"}}, 5000)
 
 
-def test_a_program_that_stops_waiting_for_its_write_leaves_no_trace_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_program_that_stops_waiting_for_its_write_leaves_no_trace_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     answer: Future[Reply] = Future()
 
     class Cluster:

@@ -29,9 +29,7 @@ class Site:
             1,
             sync_n=0,
             config=MasterConfig(
-                SyncConfig("m1", ("m1",)),
-                FeedConfig(("w1",)),
-                retention=RetentionConfig(KEPT, hard_limit=hard_limit, slack=1),
+                SyncConfig("m1", ("m1",)), FeedConfig(("w1",)), retention=RetentionConfig(KEPT, hard_limit=hard_limit, slack=1)
             ),
         ).elected()
         primary = self.group.primary.master.primary

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from brokerha.model.ready import (
-    ChunkKept,
-    LoadBegun,
-    Ready,
-)
-from brokerha.model.wire.messages import (
-    Chunk,
-    LoadFrom,
-    Progress,
-    SnapshotOffered,
-)
+from brokerha.model.ready import ChunkKept, LoadBegun, Ready
+from brokerha.model.wire.messages import Chunk, LoadFrom, Progress, SnapshotOffered
 from tests.unit.replication.benches import WorkerBench, text, told
 
 FILES = (("data", 25, b"s" * 96),)

@@ -10,9 +10,7 @@ from dataclasses import replace
 import pytest
 
 from brokerha.model import states
-from brokerha.model.ready import (
-    ApplyBatch,
-)
+from brokerha.model.ready import ApplyBatch
 from brokerha.model.wire.messages import (
     Apply,
     Coin,

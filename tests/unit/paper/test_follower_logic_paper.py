@@ -18,14 +18,7 @@ from brokerha.model.ready import (
     OpenLoad,
     StoreFailed,
 )
-from brokerha.model.wire.messages import (
-    Chunk,
-    ChunksWanted,
-    Coin,
-    LoadFrom,
-    Request,
-    SnapshotWanted,
-)
+from brokerha.model.wire.messages import Chunk, ChunksWanted, Coin, LoadFrom, Request, SnapshotWanted
 from tests.unit.paper.followers import chunks_come, loading, offered, progress_in
 from tests.unit.paper.site_table import SiteTable
 from tests.unit.replication.benches import WorkerBench, content, line, lines, text, told

@@ -9,14 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.model.ready import (
-    ApplyBatch,
-    ChunksRead,
-    Damaged,
-    LoadOpened,
-    OpenLoad,
-    SnapshotMade,
-)
+from brokerha.model.ready import ApplyBatch, ChunksRead, Damaged, LoadOpened, OpenLoad, SnapshotMade
 from brokerha.model.wire.messages import (
     Apply,
     Chunk,

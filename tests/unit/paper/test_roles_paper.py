@@ -135,11 +135,7 @@ def test_every_instance_is_master_slave_or_idle_and_says_each_change_once() -> N
     """Invariants: all instances "can be declared to master, slave or remain in a well defined idle-mode"."""
     told: list[RoleState] = []
     role = a_role()
-    for order in (
-        lambda: role.pause("x"),
-        lambda: role.resume(at(0)),
-        lambda: role.promoted_by_hand(at(0), force=True),
-    ):
+    for order in (lambda: role.pause("x"), lambda: role.resume(at(0)), lambda: role.promoted_by_hand(at(0), force=True)):
         order()
         told += [change.state for _ in range(3) if (change := role.take(at(0)).change) is not None]
     assert told == [RoleState.IDLE, RoleState.STANDBY, RoleState.PRIMARY]

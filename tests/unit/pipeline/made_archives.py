@@ -29,8 +29,7 @@ def archive_of(directory: Path, entries: Sequence[LogEntry], entries_each: int =
     state = table.begin(Head(cluster, first_lsn, first_lsn - 1))
     if entries:
         table.append(
-            state,
-            [file_of(table, entries[start : start + entries_each]) for start in range(0, len(entries), entries_each)],
+            state, [file_of(table, entries[start : start + entries_each]) for start in range(0, len(entries), entries_each)]
         )
     return table
 

@@ -49,13 +49,7 @@ from brokerha.model.reserved import staging
 from brokerha.model.unfolding import changes_in
 from brokerha.pipeline.entries import LogEntry
 from brokerha.stores.backup.lines import LinesMissing
-from brokerha.stores.comparing.fingerprint import (
-    control_digest,
-    counts_digest,
-    key_digest,
-    message_digest,
-    repository_digest,
-)
+from brokerha.stores.comparing.fingerprint import control_digest, counts_digest, key_digest, message_digest, repository_digest
 from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE, check_item, key_item, message_item
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.queue_change import NEVER_USED, Counts, Message

@@ -85,12 +85,7 @@ def operation(chance: random.Random, lsn: int, keys: int) -> Operation:
         lines = (f'<urn:s{chance.randrange(keys)}> <urn:p> "o {chance.randrange(3)}"{chance.choice(graphs)} .\n' for _ in range(3))
         return kind, chance.choice(["main", "main", "r", "s"]), "".join(sorted(set(lines)))
     if kind == "publish":
-        return (
-            kind,
-            chance.choice("pq"),
-            chance.choice(["text/plain", ""]),
-            chance.randbytes(chance.choice([0, 10, 300])),
-        )
+        return (kind, chance.choice("pq"), chance.choice(["text/plain", ""]), chance.randbytes(chance.choice([0, 10, 300])))
     if kind == "accept" and lsn % 3 == 0:
         # Of the last large transaction; the first one is that in a piece.
         return kind, "p", f"large{max(0, lsn // 27 - 1)}.{chance.choice([1, 1, 2])}"

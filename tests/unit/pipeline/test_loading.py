@@ -212,10 +212,7 @@ def test_a_load_has_the_id_of_its_files_and_options():
         ('[quads]\nsubject = "urn:{id}"\ntypes = ["urn:T"]\nsubjects = 1', "unknown field 'subjects'"),
         ('[quads]\nsubject = "urn:x"\n[[quads.property]]\npredicate = "urn:p"', "number 1: write one of column"),
         (PEOPLE.replace('language = "en"', 'language = "e n"'), "no language tag"),
-        (
-            PEOPLE.replace('language = "en"', f'language = "en"\ndatatype = "{XSD}string"'),
-            "one of datatype and language",
-        ),
+        (PEOPLE.replace('language = "en"', f'language = "en"\ndatatype = "{XSD}string"'), "one of datatype and language"),
         (PEOPLE + 'language = "en"\n', "an object is an IRI"),
         (PEOPLE.replace(f"{XSD}integer", "xsd:intger"), f"datatype 'xsd:intger' is none of XML Schema: write {XSD}integer"),
         (PEOPLE.replace(f"{XSD}integer", "xsd:integer"), f"is none of XML Schema: write {XSD}integer"),

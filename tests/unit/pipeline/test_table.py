@@ -112,10 +112,7 @@ def test_rows_of_a_range_come_in_their_order_also_when_another_program_put_files
     found = archive.rows(state, 95, 105, ["lsn", "txid"])
     assert found.to_pylist() == table_of(ENTRIES[94:105]).select(["lsn", "txid"]).to_pylist()
     after = archive.append(state, [file_of(archive, ENTRIES[200:])])
-    assert (after.head.chain, held(archive)) == (
-        extended(Head(), b"", b"".join(map(entry_hash, ENTRIES))).chain,
-        ENTRIES,
-    )
+    assert (after.head.chain, held(archive)) == (extended(Head(), b"", b"".join(map(entry_hash, ENTRIES))).chain, ENTRIES)
 
 
 def test_files_that_are_put_together_hold_the_same_and_the_old_ones_go_with_vacuum(archive: LogTable) -> None:

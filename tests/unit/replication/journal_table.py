@@ -26,19 +26,8 @@ from brokerha.model.ready import (
     ReadChunks,
     SnapshotMade,
 )
-from brokerha.model.records import (
-    Record,
-    ViewStarted,
-)
-from brokerha.model.wire.messages import (
-    Chunk,
-    ChunksWanted,
-    Message,
-    Outgoing,
-    SnapshotDone,
-    SnapshotOffered,
-    SnapshotWanted,
-)
+from brokerha.model.records import Record, ViewStarted
+from brokerha.model.wire.messages import Chunk, ChunksWanted, Message, Outgoing, SnapshotDone, SnapshotOffered, SnapshotWanted
 from brokerha.model.wire.process_messages import Confirmed, Records, RecordsMissing, RecordsWanted, Replicate
 from brokerha.replication.journal.feed import JournalFeed, JournalFeedConfig
 from brokerha.replication.journal.follower import JournalFollower, JournalFollowerConfig
@@ -73,11 +62,7 @@ class JournalTable:
     """Processes, and what is under way between them."""
 
     def __init__(
-        self,
-        *names: NodeId,
-        same_name: bool = True,
-        feed: dict[str, Any] | None = None,
-        follower: dict[str, Any] | None = None,
+        self, *names: NodeId, same_name: bool = True, feed: dict[str, Any] | None = None, follower: dict[str, Any] | None = None
     ) -> None:
         self.ms = 10_000
         self.names = names

@@ -7,15 +7,7 @@ from collections.abc import Sequence
 import msgpack
 
 from brokerha.model.ids import TxId
-from brokerha.model.records import (
-    MasterState,
-    Outcomes,
-    Rebased,
-    Record,
-    TxDecided,
-    TxPrepared,
-    WorkersChanged,
-)
+from brokerha.model.records import MasterState, Outcomes, Rebased, Record, TxDecided, TxPrepared, WorkersChanged
 from brokerha.model.wire.codec import decode_record, encode_record
 from brokerha.replication.journal.log import Item, ViewHistory
 

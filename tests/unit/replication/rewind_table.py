@@ -15,17 +15,7 @@ from brokerha.model.log_lineages import Rewinds
 from brokerha.model.operations import pack_operations
 from brokerha.model.ready import Ready, StoreDecision
 from brokerha.model.records import Accepted, Added, Appended, Outcomes, Rebased, Rewound, Started
-from brokerha.model.wire.messages import (
-    Apply,
-    Coin,
-    Envelope,
-    Executed,
-    Message,
-    Outgoing,
-    Progress,
-    RangeMissing,
-    Request,
-)
+from brokerha.model.wire.messages import Apply, Coin, Envelope, Executed, Message, Outgoing, Progress, RangeMissing, Request
 from brokerha.nodes.worker.runner import carry_out, carry_out_copy, state_of
 from brokerha.ports.store import Applied
 from brokerha.replication.site.config import FeedConfig, Standing, WorkerFeed

@@ -17,14 +17,7 @@ from tests.support.memory_store.image import MemoryImage
 from tests.support.memory_store.store import MemoryStore
 
 OPTIONS = StoreOptions(map_size_bytes=256 * 1024 * 1024)
-TERMS = (
-    '"plain"',
-    '"with \\"quotes\\""',
-    '"tag"@en',
-    '"1"^^<http://www.w3.org/2001/XMLSchema#integer>',
-    "_:b1",
-    "<urn:o>",
-)
+TERMS = ('"plain"', '"with \\"quotes\\""', '"tag"@en', '"1"^^<http://www.w3.org/2001/XMLSchema#integer>', "_:b1", "<urn:o>")
 
 
 def history(seed: int, count: int) -> list[Logged]:
@@ -49,27 +42,11 @@ def _operation(chance: random.Random, number: int) -> Operation:
         case "add" | "remove":
             return kind, chance.choice(["main", "main", "r", "s"]), "".join(_quad(chance) for _ in range(3))
         case "publish":
-            return (
-                "publish",
-                chance.choice(["p", "p-2", "ö"]),
-                "text/plain",
-                chance.randbytes(chance.choice([0, 10, 5000])),
-            )
+            return ("publish", chance.choice(["p", "p-2", "ö"]), "text/plain", chance.randbytes(chance.choice([0, 10, 5000])))
         case "accept":
-            return (
-                "accept",
-                chance.choice(["p", "p-2", "ö"]),
-                f"t{chance.randrange(1, number + 1)}.{chance.randrange(1, 3)}",
-            )
+            return ("accept", chance.choice(["p", "p-2", "ö"]), f"t{chance.randrange(1, number + 1)}.{chance.randrange(1, 3)}")
         case "check":
-            return (
-                "control-add",
-                f"c{chance.randrange(4)}",
-                "key",
-                "t",
-                "never",
-                chance.choice(["absent", "!= x", "!= y"]),
-            )
+            return ("control-add", f"c{chance.randrange(4)}", "key", "t", "never", chance.choice(["absent", "!= x", "!= y"]))
         case "uncheck":
             return "control-remove", f"c{chance.randrange(4)}"
     return "create-repository" if kind == "create" else "remove-repository", chance.choice(["r", "s", "r2", "main"])

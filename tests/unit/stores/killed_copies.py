@@ -31,12 +31,7 @@ CHUNK_BYTES = 4096
 def opened(directory: Path, crash_point: Callable[[str], None] = lambda _place: None) -> WorkerCopy:
     """The copy of the node that has the directory's name."""
     return WorkerCopy(
-        directory,
-        cluster="orders",
-        node=directory.name,
-        options=OPTIONS,
-        chunk_bytes=CHUNK_BYTES,
-        crash_point=crash_point,
+        directory, cluster="orders", node=directory.name, options=OPTIONS, chunk_bytes=CHUNK_BYTES, crash_point=crash_point
     )
 
 

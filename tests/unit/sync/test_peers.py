@@ -20,10 +20,7 @@ from tests.unit.sync.reports import row
 
 MEMBERS = ("m1", "m2", "m3", "m4")
 NEXT = Epoch(
-    2,
-    "m2",
-    ("m1", "m2", "m3"),
-    configuration=Configuration(MEMBERS, journals={n: f"journal-of-{n}" for n in ("m1", "m2", "m3")}),
+    2, "m2", ("m1", "m2", "m3"), configuration=Configuration(MEMBERS, journals={n: f"journal-of-{n}" for n in ("m1", "m2", "m3")})
 )
 
 
@@ -142,8 +139,7 @@ def test_a_majority_of_all_masters_has_to_hold_it_even_when_fewer_members_are_pr
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
-    [({"have": {"m1": 3}}, "the journal here holds 0"), ({"known": {"m1": "older"}}, "with another journal")],
+    ("said", "words"), [({"have": {"m1": 3}}, "the journal here holds 0"), ({"known": {"m1": "older"}}, "with another journal")]
 )
 @pytest.mark.parametrize("epoch", [FIRST, (4, "m2")])
 def test_a_master_that_lost_its_past_takes_part_in_nothing(said: dict[str, object], words: str, epoch: tuple[int, str]) -> None:

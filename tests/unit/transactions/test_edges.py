@@ -124,10 +124,7 @@ def test_another_transaction_with_the_key_of_one_that_is_being_prepared_ends_tha
     bench.run(500)
     bench.worker.is_stopped = False
     bench.settle()
-    assert (told(bench, ticket).error, told(bench, ticket).reason) == (
-        "Aborted",
-        "its id came first with another transaction",
-    )
+    assert (told(bench, ticket).error, told(bench, ticket).reason) == ("Aborted", "its id came first with another transaction")
     decided = [record for _, record in bench.journal.records() if isinstance(record, TxDecided)]
     assert [record.is_commit for record in decided] == [False]
     assert [queues.texts("q") for queues in bench.contents()] == [["other"]] * 3

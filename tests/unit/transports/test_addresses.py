@@ -60,8 +60,7 @@ def test_embedded_urls_name_a_broker_of_this_process():
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"heartbeat_s": 1}, {"retry_first_ms": 0}, {"retry_most_ms": 1}, {"prefetch_data": 0}, {"window_messages": 0}],
+    "wrong", [{"heartbeat_s": 1}, {"retry_first_ms": 0}, {"retry_most_ms": 1}, {"prefetch_data": 0}, {"window_messages": 0}]
 )
 def test_limits_that_cannot_be_meant_are_refused(wrong: dict[str, int]):
     with pytest.raises(ConfigurationError):

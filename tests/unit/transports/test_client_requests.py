@@ -133,8 +133,7 @@ class TestQuestions:
         assert future.result(0) == {"nodes": [1, None, "x"]}
 
     @pytest.mark.parametrize(
-        ("name", "kind"),
-        [("UnknownRepository", UnknownRepository), ("Rejected", Rejected), ("TimedOut", TimedOut)],
+        ("name", "kind"), [("UnknownRepository", UnknownRepository), ("Rejected", Rejected), ("TimedOut", TimedOut)]
     )
     def test_an_error_is_raised_as_its_class(self, name: str, kind: type[Exception]):
         question, future = self.ask(read_outcome)

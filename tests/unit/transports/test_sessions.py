@@ -390,12 +390,7 @@ class TestReading:
         assert channel.consumers == {}
         reading.doors.serve(True)
         reading.session.turn(0.0)
-        assert set(channel.consumers) == {
-            "brokerha.writes.any",
-            "brokerha.m1.writes",
-            "brokerha.reads.any",
-            "brokerha.m1.reads",
-        }
+        assert set(channel.consumers) == {"brokerha.writes.any", "brokerha.m1.writes", "brokerha.reads.any", "brokerha.m1.reads"}
 
     def test_whoever_began_last_is_served_first_where_a_queue_is_of_one_master(self, monkeypatch):
         reading = Reading(monkeypatch)

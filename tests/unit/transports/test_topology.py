@@ -43,11 +43,7 @@ def test_queues_of_transactions_have_names_that_are_never_shared_and_never_too_l
 
 def test_a_queue_of_a_transaction_is_bounded_refuses_when_full_and_expires():
     arguments = topology.tx_queue_row("q", 5000).arguments
-    assert (arguments["x-expires"], arguments["x-overflow"], arguments["x-queue-type"]) == (
-        5000,
-        "reject-publish",
-        "classic",
-    )
+    assert (arguments["x-expires"], arguments["x-overflow"], arguments["x-queue-type"]) == (5000, "reject-publish", "classic")
     assert arguments["x-max-length-bytes"] >= 2 * BODY_LIMIT_BYTES
 
 

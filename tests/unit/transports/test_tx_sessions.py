@@ -11,15 +11,7 @@ import pytest
 from amqp.exceptions import RecoverableConnectionError, ResourceError
 
 from brokerha.transports.config import LaneLimit, TransportConfig
-from brokerha.transports.lanes import (
-    PUBLICATION_LANES,
-    TX_LANE,
-    Arrival,
-    Counters,
-    Inbox,
-    Outbox,
-    Publication,
-)
+from brokerha.transports.lanes import PUBLICATION_LANES, TX_LANE, Arrival, Counters, Inbox, Outbox, Publication
 from brokerha.transports.rabbitmq.reader import TxReader
 from brokerha.transports.rabbitmq.reader_wishes import Followed
 from brokerha.transports.rabbitmq.writer import TxWriter

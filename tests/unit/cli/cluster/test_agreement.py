@@ -114,10 +114,7 @@ def test_equal_copies_at_one_lsn_are_exit_code_0(run, cluster):
         "equal": True,
         "fingerprint": "f1",
         "differ": [],
-        "copies": [
-            {"id": "w1", "master": "m1", "fingerprint": "f1"},
-            {"id": "w2", "master": "m1", "fingerprint": "f1"},
-        ],
+        "copies": [{"id": "w1", "master": "m1", "fingerprint": "f1"}, {"id": "w2", "master": "m1", "fingerprint": "f1"}],
         "skipped": [],
     }
     assert ran.err == "brokerha: 2 copies are equal at LSN 7\n"

@@ -60,12 +60,7 @@ def test_show_writes_one_object_a_line(run, cluster):
     lines = [json.loads(each) for each in ran.out.splitlines()]
     assert [each["lsn"] for each in lines] == [1, 2, 3, 4, 5]
     assert lines[0] == line(1)
-    assert [call for call in client.calls if call[0] == "log"] == [
-        ("log", 1, 0),
-        ("log", 3, 0),
-        ("log", 5, 0),
-        ("log", 6, 0),
-    ]
+    assert [call for call in client.calls if call[0] == "log"] == [("log", 1, 0), ("log", 3, 0), ("log", 5, 0), ("log", 6, 0)]
 
 
 def test_show_begins_with_the_first_line_that_is_held(run, cluster):
@@ -231,10 +226,7 @@ def test_tail_before_the_place_to_which_the_log_went_back_goes_on_silently(run, 
 
 
 def test_show_ends_when_the_log_goes_back_behind_what_it_has_shown(run, cluster):
-    cluster(
-        entries=[BEFORE, WENT_BACK],
-        log=[[line(n) for n in range(5, 9)], [line(9, "a", lineage=5)], []],
-    )
+    cluster(entries=[BEFORE, WENT_BACK], log=[[line(n) for n in range(5, 9)], [line(9, "a", lineage=5)], []])
     ran = run("log", "show", *URL, "--from", "5", "-o", "json")
     assert ran.code != 0
     assert [json.loads(each)["lsn"] for each in ran.out.splitlines()] == [5, 6, 7, 8]

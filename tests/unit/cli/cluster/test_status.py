@@ -48,10 +48,7 @@ def test_where_a_master_has_backups_the_table_says_which_process_is_primary(run,
     )
     head, *rows = run("status", *URL).out.splitlines()[1:]
     assert head.split()[:5] == ["NODE", "ROLE", "STATE", "PRIMARY", "VIEW"]
-    assert [row.split()[:5] for row in rows[:2]] == [
-        ["m1", "master", "ok", "m1b", "31"],
-        ["m1", "backup", "ready", "m1b", "31"],
-    ]
+    assert [row.split()[:5] for row in rows[:2]] == [["m1", "master", "ok", "m1b", "31"], ["m1", "backup", "ready", "m1b", "31"]]
     assert rows[2].split()[:4] == ["w1", "worker", "on", "7"]
 
 
@@ -64,9 +61,7 @@ def test_how_old_reads_may_be_is_told_of_a_master_that_cannot_agree(run, cluster
 def test_what_is_not_well_is_followed_by_what_to_do(run, cluster):
     cluster(
         status=answer(
-            node("m1", "master"),
-            node("m2", "master", states.WAITING_FOR_PEERS, reason="not heard: m3"),
-            state="degraded",
+            node("m1", "master"), node("m2", "master", states.WAITING_FOR_PEERS, reason="not heard: m3"), state="degraded"
         )
     )
     ran = run("status", *URL)
@@ -145,11 +140,7 @@ def test_a_state_that_this_version_does_not_know_needs_a_person(run, cluster):
 
 
 def test_a_master_that_did_not_answer_has_an_empty_row(run, cluster):
-    silent = dict.fromkeys(node("x")) | {
-        "id": "m3",
-        "role": "master",
-        **states.describe(states.UNREACHABLE, "did not answer"),
-    }
+    silent = dict.fromkeys(node("x")) | {"id": "m3", "role": "master", **states.describe(states.UNREACHABLE, "did not answer")}
     cluster(status=answer(node("m1", "master"), silent))
     ran = run("status", *URL)
     assert ran.code == 2

@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -193,7 +194,7 @@ def test_commands_at_once_undo_nothing_of_each_other(file: Path, monkeypatch: py
 
     # When one command takes a user out, and others that began at the same time add some
     monkeypatch.setattr(UsersFile, "read", read_together)
-    commands: list[partial[object]] = [partial(remove, UsersFile(file), "gone")]
+    commands: list[Callable[[], object]] = [partial(remove, UsersFile(file), "gone")]
     commands += [partial(add, UsersFile(file), f"u{n}", role="read", token=True) for n in range(4)]
     with ThreadPoolExecutor(len(commands)) as pool:
         for done in [pool.submit(command) for command in commands]:

@@ -16,10 +16,7 @@ from brokerha.cli.common.terminal import progress
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.operations import BODY_LIMIT_BYTES
 
-ROWS = [
-    {"id": "m1", "text": "a\tb\nc\\", "none": None, "number": 1234567},
-    {"id": "m2", "text": "ä", "none": None, "number": 2},
-]
+ROWS = [{"id": "m1", "text": "a\tb\nc\\", "none": None, "number": 1234567}, {"id": "m2", "text": "ä", "none": None, "number": 2}]
 
 
 @pytest.fixture
@@ -55,8 +52,7 @@ def test_a_table_has_the_chosen_columns_and_is_not_cut_in_a_pipe(capsys):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, ""), (True, "yes"), (False, "no"), (1234567, "1,234,567"), (0.25, "0.25"), ("m1", "m1")],
+    ("value", "text"), [(None, ""), (True, "yes"), (False, "no"), (1234567, "1,234,567"), (0.25, "0.25"), ("m1", "m1")]
 )
 def test_people_see_separated_thousands_and_no_none(value, text):
     assert shown(value) == text

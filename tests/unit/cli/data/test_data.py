@@ -105,11 +105,7 @@ def test_an_update_comes_from_a_file_or_from_standard_input(run, cluster, tmp_pa
 def test_a_write_that_has_no_lsn_yet_says_so(run, cluster):
     cluster(update=Written(lsn=0, level="accepted"))
     assert run("update", "CLEAR ALL", "--ack", "accepted", *URL).out == "accepted: no LSN yet, transaction t1\n"
-    assert json.loads(run("update", "CLEAR ALL", "-o", "json", *URL).out) == {
-        "txid": "t1",
-        "lsn": None,
-        "level": "accepted",
-    }
+    assert json.loads(run("update", "CLEAR ALL", "-o", "json", *URL).out) == {"txid": "t1", "lsn": None, "level": "accepted"}
 
 
 def test_a_value_is_sent_byte_for_byte(run, cluster, standard_input):
@@ -260,19 +256,10 @@ ROWS = {
 def test_rows_are_a_table(run, cluster):
     client = cluster(query=Result(json.dumps(ROWS).encode()))
     ran = run("query", "SELECT * {}", *URL)
-    assert [line.split() for line in ran.out.splitlines()] == [
-        ["s", "name", "size"],
-        ["<urn:a>", "Haus@de"],
-        ["_:b0", "3"],
-    ]
+    assert [line.split() for line in ran.out.splitlines()] == [["s", "name", "size"], ["<urn:a>", "Haus@de"], ["_:b0", "3"]]
     assert ran.err == "brokerha: 2 rows at LSN 7\n"
     sent = next(call for call in client.calls if call[0] == "query")
-    assert sent == (
-        "query",
-        "main",
-        "SELECT * {}",
-        {"accept": f"{RESULTS_JSON}, application/n-triples;q=0.9", "min_lsn": 0},
-    )
+    assert sent == ("query", "main", "SELECT * {}", {"accept": f"{RESULTS_JSON}, application/n-triples;q=0.9", "min_lsn": 0})
 
 
 def test_a_question_is_answered_with_yes_or_no(run, cluster):

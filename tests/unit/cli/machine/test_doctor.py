@@ -36,10 +36,7 @@ def test_what_is_the_same_for_all_users_of_a_broker_is_told_once(tmp_path: Path,
     monkeypatch.setattr(cluster_facts, "broker_facts", facts)
     found, _ = examine(load_config(tmp_path / "cluster.toml", {}), [], {}, tmp_path / "deploy", tmp_path)
     told = [each.what for each in found]
-    assert [told.count(f"{BROKER.product} {BROKER.version}"), sum("may publish where" in each for each in told)] == [
-        1,
-        2,
-    ]
+    assert [told.count(f"{BROKER.product} {BROKER.version}"), sum("may publish where" in each for each in told)] == [1, 2]
     assert len(found) == len(set(found))
 
 

@@ -55,10 +55,7 @@ def program(text: str, *arguments: object) -> list[str]:
 @pytest.fixture
 def config() -> ClusterConfig:
     return ClusterConfig(
-        name="orders",
-        broker="amqp://h",
-        masters=(MasterEntry("m1"), MasterEntry("m2")),
-        workers=(WorkerEntry("w1", "m1"),),
+        name="orders", broker="amqp://h", masters=(MasterEntry("m1"), MasterEntry("m2")), workers=(WorkerEntry("w1", "m1"),)
     )
 
 

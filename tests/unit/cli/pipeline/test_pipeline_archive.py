@@ -104,12 +104,7 @@ def test_paths_are_those_of_the_folder_in_which_the_command_was_given(run: Run, 
 
 def test_following_looks_every_few_seconds_unless_told_otherwise(run: Run, program: Job) -> None:
     url = ("--url", "http://127.0.0.1:7201")
-    for words, every_s in (
-        ((), None),
-        (("--follow",), 5.0),
-        (("--every", "60"), 60.0),
-        (("--follow", "--every", "0.5"), 0.5),
-    ):
+    for words, every_s in (((), None), (("--follow",), 5.0), (("--every", "60"), 60.0), (("--follow", "--every", "0.5"), 0.5)):
         run("pipeline", "archive", "--into", "a", *url, *words)
         assert program.options is not None
         assert program.options.every_s == every_s

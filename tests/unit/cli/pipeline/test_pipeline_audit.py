@@ -55,19 +55,7 @@ def program(monkeypatch) -> FakeJob[AuditOptions, AuditReport]:
 
 
 def test_without_a_cluster_the_archive_alone_is_audited(run, program):
-    ran = run(
-        "pipeline",
-        "audit",
-        "--archive",
-        "A",
-        "--lsn",
-        "7",
-        "--txids",
-        "T",
-        "--deep",
-        "--spark-master",
-        "local[1]",
-    )
+    ran = run("pipeline", "audit", "--archive", "A", "--lsn", "7", "--txids", "T", "--deep", "--spark-master", "local[1]")
     assert ran.code == exits.DONE
     assert program.options == AuditOptions(str(Path("A").absolute()), lsn=7, txids=Path("T"), is_deep=True, timeout_s=60.0)
     assert program.spark == SparkOptions("local[1]")

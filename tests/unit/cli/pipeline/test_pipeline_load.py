@@ -46,8 +46,7 @@ def test_options_reach_the_program(run, program):
 
 
 @pytest.mark.parametrize(
-    ("broker", "address"),
-    [("amqp://guest@127.0.0.1:1/v", "amqp://guest@127.0.0.1:1/v"), ("embedded://", "http://127.0.0.1:7201")],
+    ("broker", "address"), [("amqp://guest@127.0.0.1:1/v", "amqp://guest@127.0.0.1:1/v"), ("embedded://", "http://127.0.0.1:7201")]
 )
 def test_tasks_publish_to_the_broker_of_the_cluster_file_and_over_http_where_there_is_none(run, program, tmp_path, broker, address):
     (tmp_path / "c.toml").write_text(

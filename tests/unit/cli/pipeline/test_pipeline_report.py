@@ -71,11 +71,7 @@ def test_a_dry_run_says_what_would_be_read_and_writes_nothing(run: Any, archive:
     ("arguments", "code", "said"),
     [
         (("--since", "yesterday"), exits.USAGE, "'yesterday' is no time: write 2026-05-01"),
-        (
-            ("--since", "2026-05-02", "--until", "2026-05-01"),
-            exits.USAGE,
-            "--since 2026-05-02 is after --until 2026-05-01",
-        ),
+        (("--since", "2026-05-02", "--until", "2026-05-01"), exits.USAGE, "--since 2026-05-02 is after --until 2026-05-01"),
         (("--since", "2026-05-02"), exits.FAILED, "has no entry within this time"),
         (("--out", "absent/r.html"), exits.FAILED, "there is no folder absent"),
         (("--out", f"{'x' * 300}.html"), exits.FAILED, "File name too long"),

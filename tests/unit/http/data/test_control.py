@@ -22,11 +22,7 @@ def test_a_check_is_added_as_a_write_and_listed(node: Node) -> None:
     assert (added.status, added.headers["brokerha-tx"], added.headers["brokerha-lsn"]) == (204, "t1", "1")
     assert added.headers["brokerha-ack"] == "synchronised"
     listed = node.get("/cluster/control")
-    assert (listed.status, listed.headers["content-type"], listed.headers["brokerha-lsn"]) == (
-        200,
-        "application/json",
-        "1",
-    )
+    assert (listed.status, listed.headers["content-type"], listed.headers["brokerha-lsn"]) == (200, "application/json", "1")
     assert listed.json == {"checks": [{"name": "a.b_c-1", **ASK}]}
 
 

@@ -47,12 +47,7 @@ def test_operations_that_come_again_with_their_number_are_taken_once(node: Node)
 
 def test_reads_inside_show_the_operations_so_far_and_others_do_not(node: Node) -> None:
     tx = begun(node)
-    node.ask(
-        "POST",
-        f"{tx}/operations",
-        '[["put", "t", "k", "v"], ["update", "main", "INSERT DATA { <urn:a> <urn:b> 1 }"]]',
-        JSON,
-    )
+    node.ask("POST", f"{tx}/operations", '[["put", "t", "k", "v"], ["update", "main", "INSERT DATA { <urn:a> <urn:b> 1 }"]]', JSON)
     inside = tx.removeprefix("/tx/")
 
     assert node.get("/kv/t/k", Brokerha_Transaction=inside).body == b"v"

@@ -42,13 +42,7 @@ def test_operations_may_be_json_with_text_or_base64_for_bytes(node: Node, mark: 
 def test_the_outcome_of_a_transaction_can_be_asked_for_by_its_location(node: Node) -> None:
     location = node.ask("POST", "/tx", PUT, {**MSGPACK, "Idempotency-Key": "a/b?c"}).headers["location"]
 
-    assert node.get(location).json == {
-        "txid": "a/b?c",
-        "state": "applied",
-        "lsn": 1,
-        "outcome": "applied",
-        "reason": "",
-    }
+    assert node.get(location).json == {"txid": "a/b?c", "state": "applied", "lsn": 1, "outcome": "applied", "reason": ""}
 
 
 # ---- the header contract
@@ -64,12 +58,7 @@ def test_every_write_names_its_transaction_its_lsn_and_the_level_it_reached(node
 
 @pytest.mark.parametrize(
     ("ack", "level", "copies"),
-    [
-        ("accepted", "accepted", 1),
-        ("synchronised", "synchronised", 1),
-        ("applied", "applied", 1),
-        ("applied=3", "applied", 3),
-    ],
+    [("accepted", "accepted", 1), ("synchronised", "synchronised", 1), ("applied", "applied", 1), ("applied=3", "applied", 3)],
 )
 def test_a_writer_chooses_what_to_wait_for(node: Node, ack, level, copies) -> None:
     answer = node.ask("PUT", "/kv/t/k", b"v", Brokerha_Ack=ack, Brokerha_Timeout_Ms="1234")

@@ -9,15 +9,7 @@ import pytest
 
 from brokerha.http.app import PATHS
 from brokerha.http.guard import OPEN, Guard, parse_origins
-from brokerha.http.users import (
-    FAILURES_LIMIT,
-    FAILURES_WINDOW_S,
-    ROLES,
-    Users,
-    hash_password,
-    hash_token,
-    parse_users,
-)
+from brokerha.http.users import FAILURES_LIMIT, FAILURES_WINDOW_S, ROLES, Users, hash_password, hash_token, parse_users
 from tests.unit.http.asking import Node
 
 TEXT = "".join(

@@ -127,11 +127,7 @@ def test_levels_of_isolation_are_taken(node: Node, settings) -> None:
 @pytest.mark.parametrize(
     ("form", "status", "text"),
     [
-        (
-            "transaction-setting__org.eclipse.rdf4j.common.transaction.IsolationLevel=CHAOS",
-            400,
-            "'CHAOS' is not known",
-        ),
+        ("transaction-setting__org.eclipse.rdf4j.common.transaction.IsolationLevel=CHAOS", 400, "'CHAOS' is not known"),
         ("isolation-level=DIRTY", 400, "SNAPSHOT, SERIALIZABLE are"),
         ("transaction-setting__colour=red", 400, "'colour' is not known"),
         ("transaction-setting__NoIsolationLevel=NONE", 400, "'NoIsolationLevel' is not known"),
@@ -153,12 +149,7 @@ def test_one_level_in_the_url_and_another_in_the_form_is_refused(node: Node) -> 
 
 def test_what_stands_beside_a_form_in_the_url_counts_too(node: Node) -> None:
     tx = begun(node)
-    node.ask(
-        "PUT",
-        f"{tx}?action=UPDATE&insert-graph-uri=urn:g",
-        "update=INSERT+DATA+%7B+%3Curn:a%3E+%3Curn:b%3E+1+%7D",
-        FORM,
-    )
+    node.ask("PUT", f"{tx}?action=UPDATE&insert-graph-uri=urn:g", "update=INSERT+DATA+%7B+%3Curn:a%3E+%3Curn:b%3E+1+%7D", FORM)
 
     assert act(node, tx, "SIZE", more="&context=%3Curn:g%3E").strip() == "1"
     assert "false" in act(node, tx, "QUERY", "%24x=%3Curn:z%3E", FORM, more="&query=ASK%7BGRAPH+%3Fg+%7B%3Fx+%3Fp+%3Fo%7D%7D")
@@ -167,16 +158,8 @@ def test_what_stands_beside_a_form_in_the_url_counts_too(node: Node) -> None:
 @pytest.mark.parametrize(
     ("target", "status", "text"),
     [
-        (
-            f"{TRANSACTIONS}?isolation-level=http://www.openrdf.org/schema/sesame%23CHAOS",
-            400,
-            "SERIALIZABLE are",
-        ),
-        (
-            f"{TRANSACTIONS}?transaction-setting__org.eclipse.rdf4j.common.transaction.IsolationLevel=",
-            400,
-            "is not known",
-        ),
+        (f"{TRANSACTIONS}?isolation-level=http://www.openrdf.org/schema/sesame%23CHAOS", 400, "SERIALIZABLE are"),
+        (f"{TRANSACTIONS}?transaction-setting__org.eclipse.rdf4j.common.transaction.IsolationLevel=", 400, "is not known"),
         (f"{TRANSACTIONS}?transaction-setting__colour=red", 400, "'colour' is not known"),
         ("/repositories/nowhere/transactions", 404, "does not exist"),
         (f"{TRANSACTIONS}/t?action=DANCE", 400, "no action 'DANCE'"),

@@ -191,9 +191,4 @@ def test_renamed_blank_nodes_reach_into_triple_terms() -> None:
 
 
 def test_contexts_are_split_at_commas_between_them_only() -> None:
-    assert [str(graph) for graph in contexts_of(["<urn:a,b>,null,_:x", "<urn:c>"])] == [
-        "<urn:a,b>",
-        "DEFAULT",
-        "_:x",
-        "<urn:c>",
-    ]
+    assert [str(graph) for graph in contexts_of(["<urn:a,b>,null,_:x", "<urn:c>"])] == ["<urn:a,b>", "DEFAULT", "_:x", "<urn:c>"]

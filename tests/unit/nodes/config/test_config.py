@@ -56,11 +56,7 @@ def test_a_good_file_gives_nodes_roles_and_defaults(tmp_path):
     assert config.node("w2").http == ""
     assert config.workers_of("m1") == ("w1",)
     assert config.master_of("w2") == "m2"
-    assert config.http_urls() == {
-        "m1": "http://127.0.0.1:7201",
-        "m2": "http://127.0.0.1:7202",
-        "w1": "http://127.0.0.1:7301",
-    }
+    assert config.http_urls() == {"m1": "http://127.0.0.1:7201", "m2": "http://127.0.0.1:7202", "w1": "http://127.0.0.1:7301"}
     assert not config.is_embedded
 
 

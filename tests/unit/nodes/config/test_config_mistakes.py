@@ -29,10 +29,7 @@ def complaint(tmp_path: Path, text: str, environ: dict[str, str] | None = None) 
             {"BROKERHA_MASTER_M1_HTPP": "x"},
             "environment variable BROKERHA_MASTER_M1_HTPP: no key of the cluster file has this name: write BROKERHA_MASTER_M1_HTTP",
         ),
-        (
-            {"BROKERHA_BACKUP_X_HTTP": "x"},
-            "environment variable BROKERHA_BACKUP_X_HTTP: cluster.toml has no backup: unset it",
-        ),
+        ({"BROKERHA_BACKUP_X_HTTP": "x"}, "environment variable BROKERHA_BACKUP_X_HTTP: cluster.toml has no backup: unset it"),
         (
             {"BROKERHA_CLUSTER_SYNC_N": "two"},
             'environment variable BROKERHA_CLUSTER_SYNC_N: sync-n is "two", and must be a whole number of backups: write sync-n = -1',
@@ -71,11 +68,7 @@ MISTAKES = {
         "zzz = 1",
         "cluster.toml:8: unknown key 'zzz' in [[master]]: write one of id, http, broker, probe",
     ),
-    "unknown section": (
-        "[[worker]]",
-        "[[workers]]",
-        "cluster.toml:15: unknown section 'workers': write [[worker]]",
-    ),
+    "unknown section": ("[[worker]]", "[[workers]]", "cluster.toml:15: unknown section 'workers': write [[worker]]"),
     "section that resembles nothing": (
         "[[worker]]",
         "[[x]]",
@@ -116,16 +109,8 @@ MISTAKES = {
         'id = "any"',
         'cluster.toml:21: node id "any" has another meaning in the broker: write another one, such as "any-1"',
     ),
-    "missing name": (
-        'name = "orders"\n',
-        "",
-        'cluster.toml:1: name is missing in [cluster]: write name = "orders"',
-    ),
-    "missing id": (
-        'id = "w2"\n',
-        "",
-        'cluster.toml:20: id is missing in [worker]: write id = "m1"',
-    ),
+    "missing name": ('name = "orders"\n', "", 'cluster.toml:1: name is missing in [cluster]: write name = "orders"'),
+    "missing id": ('id = "w2"\n', "", 'cluster.toml:20: id is missing in [worker]: write id = "m1"'),
     "bad URL": (
         BROKER,
         '"http://guest:geheim@127.0.0.1"',
@@ -224,11 +209,7 @@ MISTAKES = {
         "data = 7",
         'cluster.toml:4: data is 7, and must be a text: write data = "7"',
     ),
-    "empty text": (
-        'name = "orders"',
-        'name = ""',
-        'cluster.toml:2: name is empty: write name = "orders"',
-    ),
+    "empty text": ('name = "orders"', 'name = ""', 'cluster.toml:2: name is empty: write name = "orders"'),
     "out of bounds": (
         'data = "var/orders"',
         "post-window = 0",

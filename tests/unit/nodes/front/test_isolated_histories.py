@@ -29,11 +29,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluste
         broker=f"embedded://isolated-{next(_numbers)}",
         data=tmp_path_factory.mktemp("isolated"),
         masters=(MasterEntry(id="m1"), MasterEntry(id="m2")),
-        workers=(
-            WorkerEntry(id="w1", master="m1"),
-            WorkerEntry(id="w2", master="m2"),
-            WorkerEntry(id="w3", master="m2"),
-        ),
+        workers=(WorkerEntry(id="w1", master="m1"), WorkerEntry(id="w2", master="m2"), WorkerEntry(id="w3", master="m2")),
     )
     with EmbeddedCluster(config) as running:
         deadline = time.monotonic() + WAIT_S

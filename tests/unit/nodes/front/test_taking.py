@@ -7,14 +7,7 @@ import pytest
 from brokerha.model.errors import BrokerhaError, NotReady, TimedOut
 from brokerha.model.requests import REFUSED, REJECTED_STATUS, UNKNOWN, Reply
 from brokerha.model.reserved.claims import LEASE_MS, claims_in
-from brokerha.nodes.front.taking import (
-    ASKED_MS,
-    IDLE_MS,
-    PAUSE_MS,
-    PORTION_LIMIT,
-    RENEW_MS,
-    SURELY_MS,
-)
+from brokerha.nodes.front.taking import ASKED_MS, IDLE_MS, PAUSE_MS, PORTION_LIMIT, RENEW_MS, SURELY_MS
 from brokerha.transactions.locks import Locks
 from tests.unit.nodes.front.taking_world import Master, World, names, taken
 

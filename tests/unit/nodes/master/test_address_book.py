@@ -178,9 +178,7 @@ def test_messages_of_apps_pass_and_everything_else_is_handed_to_the_wire():
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["m1", "m1b", "m1c"])), max_size=30))
-def test_whatever_the_order_one_process_is_heard_for_each_incarnation_and_never_a_lower_one(
-    heard: list[tuple[int, str]],
-):
+def test_whatever_the_order_one_process_is_heard_for_each_incarnation_and_never_a_lower_one(heard: list[tuple[int, str]]):
     book = AddressBook(["m1"])
     accepted = [(incarnation, process) for incarnation, process in heard if book.note("m1", incarnation, process)]
     assert [incarnation for incarnation, _ in accepted] == sorted(incarnation for incarnation, _ in accepted)

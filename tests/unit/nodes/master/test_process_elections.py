@@ -192,10 +192,7 @@ def test_a_deposed_primary_answers_who_waits_with_unknown_and_follows() -> None:
     group.run()
     old = group["m1"]
     group.cut = {"m1"}
-    group.turn(
-        1,
-        m1=[Submit(1, "t1", BODY, ACCEPTED), TxCommand(2, "begin", "", {"xid": "", "timeout_ms": 0, "session": ""}, 0)],
-    )
+    group.turn(1, m1=[Submit(1, "t1", BODY, ACCEPTED), TxCommand(2, "begin", "", {"xid": "", "timeout_ms": 0, "session": ""}, 0)])
     group.run(4 * FAIL_OVER_MS)
     assert old.acts()
     assert group.primary is not old

@@ -89,16 +89,7 @@ class Pair:
         def make(journal: Journal, runner: MasterRunner, loop: NodeLoop, orders: Orders) -> MasterNode:
             followers = Followers(events)
             return MasterNode(
-                config.master,
-                "pair",
-                journal,
-                transport,
-                clock,
-                settings,
-                followers,
-                runner=runner,
-                loop=loop,
-                orders=orders,
+                config.master, "pair", journal, transport, clock, settings, followers, runner=runner, loop=loop, orders=orders
             )
 
         return ProcessNode(config, "pair", copy, transport, clock, make, settings, hook)
@@ -274,13 +265,7 @@ def test_a_front_that_looks_while_the_loop_deposes_its_primary_gets_a_whole_answ
     flickering = Flickering(
         node.config, node.cluster, copy, node.transport, node.clock, lambda *_: pytest.fail("primary"), settings
     )
-    for look in (
-        flickering.new_txid,
-        flickering.writable,
-        flickering.ready,
-        flickering.metrics,
-        lambda: flickering.status(10),
-    ):
+    for look in (flickering.new_txid, flickering.writable, flickering.ready, flickering.metrics, lambda: flickering.status(10)):
         flickering.seen = node.master
         assert look() is not None
     flickering.door.close(5)

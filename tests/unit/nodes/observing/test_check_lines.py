@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.nodes.observing.probes import (
-    NO_WORKER,
-    NO_WORKER_LINE,
-    broker_check,
-    check_lines,
-    lag_check,
-    loop_check,
-)
+from brokerha.nodes.observing.probes import NO_WORKER, NO_WORKER_LINE, broker_check, check_lines, lag_check, loop_check
 from brokerha.ports.transport import TransportStatus
 
 

@@ -59,9 +59,7 @@ def bench() -> Bench:
     return made
 
 
-def test_a_way_out_over_which_one_is_not_heard_is_given_up_after_a_while_and_then_less_and_less_often(
-    bench: Bench,
-) -> None:
+def test_a_way_out_over_which_one_is_not_heard_is_given_up_after_a_while_and_then_less_and_less_often(bench: Bench) -> None:
     given_up = bench.look(200_000, m2=("m3",), m3=("m2",))
     first = EVERY_MS
     assert given_up == [(at + first, (OUT,)) for at in (5_000, 15_000, 35_000, 75_000, 135_000, 195_000)]

@@ -18,12 +18,7 @@ def loading_of(total_bytes: int) -> Loading:
 def test_each_phase_is_timed_until_the_load_is_open() -> None:
     watch, loading = LoadWatch(), loading_of(3_000_000)
     told = []
-    for phase, at_ms in (
-        (Phase.ASKING, 1000),
-        (Phase.MAKING_ROOM, 1500),
-        (Phase.FETCHING, 1600),
-        (Phase.OPENING, 4600),
-    ):
+    for phase, at_ms in ((Phase.ASKING, 1000), (Phase.MAKING_ROOM, 1500), (Phase.FETCHING, 1600), (Phase.OPENING, 4600)):
         loading.phase = phase
         told.append(watch.note(loading, at_ms))
     assert told == [False] * 4

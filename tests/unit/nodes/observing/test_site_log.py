@@ -129,13 +129,7 @@ def test_read_only_begins_and_ends_once(bench: Bench) -> None:
 def test_a_site_that_differs_is_told_with_both_contents_and_when_it_agrees_again(bench: Bench) -> None:
     bench.sites.differing = {"m2": (5, "1:a", "1:b")}
     (line,) = bench.told()
-    assert (line["event"], line["peer"], line["lsn"], line["ours"], line["theirs"]) == (
-        "site differs",
-        "m2",
-        5,
-        "1:a",
-        "1:b",
-    )
+    assert (line["event"], line["peer"], line["lsn"], line["ours"], line["theirs"]) == ("site differs", "m2", 5, "1:a", "1:b")
     bench.sites.differing = {"m2": (6, "1:c", "1:d")}
     assert bench.told() == []
     bench.sites.differing = {}
@@ -150,10 +144,7 @@ def test_a_worker_for_which_the_log_is_not_kept_any_more_is_told_once_and_when_t
     bench.dropped_pins = (W1, W2)
     assert [(line["event"], line["worker"]) for line in bench.told()] == [("log not kept", "w1")]
     bench.dropped_pins = ()
-    assert [(line["event"], line["worker"]) for line in bench.told()] == [
-        ("log kept again", "w1"),
-        ("log kept again", "w2"),
-    ]
+    assert [(line["event"], line["worker"]) for line in bench.told()] == [("log kept again", "w1"), ("log kept again", "w2")]
     assert bench.log.counts["pins_dropped_total"] == 2
 
 

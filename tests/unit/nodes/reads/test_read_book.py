@@ -26,15 +26,7 @@ def begun(book: ReadBook, read: Job, now_s: float = 0.0) -> Job:
 
 
 @pytest.mark.parametrize(
-    ("ready", "idle", "alive", "started"),
-    [
-        (0, 0, 0, 0),
-        (1, 0, 0, 1),
-        (1, 1, 1, 0),
-        (3, 0, 0, 2),
-        (3, 1, 1, 1),
-        (5, 0, 2, 0),
-    ],
+    ("ready", "idle", "alive", "started"), [(0, 0, 0, 0), (1, 0, 0, 1), (1, 1, 1, 0), (3, 0, 0, 2), (3, 1, 1, 1), (5, 0, 2, 0)]
 )
 def test_as_many_threads_are_started_as_there_is_work_for(book: ReadBook, ready: int, idle: int, alive: int, started: int) -> None:
     for _ in range(ready):

@@ -34,11 +34,7 @@ def test_everything_new_of_a_turn_goes_in_one_message() -> None:
     bench.write(filler(12), filler(13))
     bench.write(filler(14))
     (message,) = bench.sent()
-    assert (message.previous, [number for number, _ in message.items], message.last_number) == (
-        (20, 11),
-        [12, 13, 14],
-        14,
-    )
+    assert (message.previous, [number for number, _ in message.items], message.last_number) == ((20, 11), [12, 13, 14], 14)
     assert message.items[0][1] == encode_record(filler(12))
     assert bench.sent() == []
 
@@ -184,8 +180,7 @@ def test_a_range_that_ends_with_void_results_is_answered_up_to_the_record_after_
 
 
 @pytest.mark.parametrize(
-    ("sender", "wanted"),
-    [("p9", RecordsWanted(VIEW, 2, 3)), ("b1", RecordsWanted(10, 2, 3)), ("b1", RecordsWanted(VIEW, 12, 13))],
+    ("sender", "wanted"), [("p9", RecordsWanted(VIEW, 2, 3)), ("b1", RecordsWanted(10, 2, 3)), ("b1", RecordsWanted(VIEW, 12, 13))]
 )
 def test_questions_of_strangers_of_other_views_or_beyond_the_end_are_left_alone(sender: str, wanted: RecordsWanted) -> None:
     bench = FeedBench()

@@ -21,11 +21,7 @@ class Pair:
         self.journal.append([ViewStarted(10, "m1"), Started(1)])
         state = self.journal.state()
         self.feed = JournalFeed(
-            JournalFeedConfig(("b1",), memory_bytes=200),
-            self.journal,
-            view=10,
-            journal=state.journal,
-            views=state.views,
+            JournalFeedConfig(("b1",), memory_bytes=200), self.journal, view=10, journal=state.journal, views=state.views
         )
         self.start()
 

@@ -19,9 +19,7 @@ def with_a_body_that_is_missing(bench: FollowerBench) -> None:
 
 
 @pytest.mark.parametrize("trouble", [with_a_gap, with_a_body_that_is_missing])
-def test_between_two_primaries_a_question_that_is_due_keeps_nobody_awake(
-    trouble: Callable[[FollowerBench], None],
-) -> None:
+def test_between_two_primaries_a_question_that_is_due_keeps_nobody_awake(trouble: Callable[[FollowerBench], None]) -> None:
     bench = FollowerBench()
     trouble(bench)
     bench.turn()

@@ -8,18 +8,7 @@ from brokerha.model.wire.messages import Outgoing
 from brokerha.model.wire.process_messages import Vote
 from brokerha.replication.role.config import RoleChange
 from brokerha.replication.role.table import RoleState
-from tests.unit.replication.role_steps import (
-    LAST,
-    a_role,
-    at,
-    candidate,
-    elected,
-    granted,
-    pass_time,
-    refused,
-    state_of,
-    vote_of,
-)
+from tests.unit.replication.role_steps import LAST, a_role, at, candidate, elected, granted, pass_time, refused, state_of, vote_of
 
 # ---- stepping down, and whom it obeys
 

@@ -86,10 +86,7 @@ def test_a_majority_overrules_the_log_and_the_probe_is_the_one_that_is_replaced(
     assert bench.site.settle_overruled() is None
     assert bench.standing("w1") is Standing.OUT_OF_SYNC
     assert bench.worker("w1").condemned == "differs from the majority at LSN 7"
-    assert [(out.to, out.message) for out in bench.site.take_orders(bench.ms)] == [
-        ("w2", Coin(1, (), 7)),
-        ("w3", Coin(1, (), 7)),
-    ]
+    assert [(out.to, out.message) for out in bench.site.take_orders(bench.ms)] == [("w2", Coin(1, (), 7)), ("w3", Coin(1, (), 7))]
 
 
 def test_nobody_is_overruled_before_all_live_copies_have_come_to_that_line() -> None:

@@ -29,12 +29,7 @@ def backups(tmp_path: Path) -> Backups:
 def test_a_backup_says_what_it_holds_and_holds_it(backups: Backups):
     backups.write()
     manifest = backups.folder.backup("monday").manifest()
-    assert (manifest.cluster, manifest.node, manifest.masters, manifest.made_us) == (
-        "orders",
-        "w1",
-        ("m1", "m2"),
-        NOW_US,
-    )
+    assert (manifest.cluster, manifest.node, manifest.masters, manifest.made_us) == ("orders", "w1", ("m1", "m2"), NOW_US)
     assert (manifest.lsn, manifest.txid, manifest.timestamp, manifest.items) == (30, "t30", 30_000, 7)
     assert manifest.fingerprint == text_of(packed(30))
     copy = {file.path: backups.folder.backup("monday").copy_file(file.path).read_bytes() for file in manifest.files}
@@ -199,19 +194,10 @@ def test_a_backup_behind_the_place_to_which_the_log_went_back_needs_a_full_one(b
 
 @pytest.mark.parametrize(
     ("place", "lsn"),
-    [
-        ("file written", None),
-        ("segment written", None),
-        ("history written", None),
-        ("written", None),
-        ("placed", 30),
-    ],
+    [("file written", None), ("segment written", None), ("history written", None), ("written", None), ("placed", 30)],
 )
 def test_a_kill_leaves_no_backup_or_a_whole_one(backups: Backups, place: str, lsn: int | None):
-    killed_at(
-        place,
-        lambda crash: write_backup(backups.folder, "monday", backups.copy, backups.work(crash_point=crash)),
-    )
+    killed_at(place, lambda crash: write_backup(backups.folder, "monday", backups.copy, backups.work(crash_point=crash)))
     assert backups.folder.names() == ([] if lsn is None else ["monday"])
     if lsn is not None:
         assert backups.problems() == []
@@ -225,8 +211,7 @@ def test_a_kill_while_a_backup_is_replaced_leaves_one_of_the_two(backups: Backup
     backups.write()
     backups.copy.add(1)
     killed_at(
-        place,
-        lambda crash: write_backup(backups.folder, "monday", backups.copy, backups.work(crash_point=crash), replace=True),
+        place, lambda crash: write_backup(backups.folder, "monday", backups.copy, backups.work(crash_point=crash), replace=True)
     )
     backups.write("tuesday")
     assert backups.folder.backup("monday").manifest().lsn == lsn
@@ -237,10 +222,7 @@ def test_a_kill_while_a_backup_is_replaced_leaves_one_of_the_two(backups: Backup
 def test_a_kill_while_lines_are_added_leaves_all_of_them_or_none(backups: Backups, place: str, lsn: int):
     backups.write()
     backups.copy.add(10)
-    killed_at(
-        place,
-        lambda crash: extend_backup(backups.folder, "monday", backups.copy, backups.work(crash_point=crash)),
-    )
+    killed_at(place, lambda crash: extend_backup(backups.folder, "monday", backups.copy, backups.work(crash_point=crash)))
     assert backups.folder.backup("monday").manifest().last_lsn == lsn
     assert backups.problems() == []
     backups.copy.add(1)

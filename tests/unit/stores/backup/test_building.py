@@ -98,8 +98,7 @@ def _forget_a_check(image: MemoryImage) -> None:
 
 
 @pytest.mark.parametrize(
-    "spoil",
-    [_lose_a_quad, _change_a_key, _move_a_message, _miscount_a_queue, _forget_a_repository, _forget_a_check],
+    "spoil", [_lose_a_quad, _change_a_key, _move_a_message, _miscount_a_queue, _forget_a_repository, _forget_a_check]
 )
 def test_content_that_is_not_what_was_logged_is_refused_with_both_fingerprints(tmp_path: Path, spoil) -> None:
     lines = history(5, COUNT)

@@ -67,10 +67,7 @@ def test_a_query_sees_what_waits_for_the_commit_and_the_whole_transaction(store:
         [insert(PERSON)],
         [insert(PARENT)],
         [("update", "main", f"DELETE DATA {{ {PERSON} }}")],
-        [
-            ("update", "main", f"DELETE DATA {{ {PERSON} }}"),
-            ("update", "main", "DELETE { ?s ?p ?o } WHERE { ?s ?p ?o }"),
-        ],
+        [("update", "main", f"DELETE DATA {{ {PERSON} }}"), ("update", "main", "DELETE { ?s ?p ?o } WHERE { ?s ?p ?o }")],
         [insert(PARENT)],
     )
     assert [result.outcome for result in results] == [APPLIED, APPLIED, APPLIED, REJECTED, APPLIED, REJECTED]
@@ -118,13 +115,8 @@ def test_a_select_is_compared_row_by_row(store: WorkerStore) -> None:
     )
 
 
-def test_checks_of_several_repositories_and_keys_are_judged_together_and_the_first_name_is_told(
-    store: WorkerStore,
-) -> None:
-    run(
-        store,
-        [("create-repository", "r"), at_most(1), ask("ASK { ?s ?p ?o }", "false", "r", "empty"), stock("absent", "a")],
-    )
+def test_checks_of_several_repositories_and_keys_are_judged_together_and_the_first_name_is_told(store: WorkerStore) -> None:
+    run(store, [("create-repository", "r"), at_most(1), ask("ASK { ?s ?p ?o }", "false", "r", "empty"), stock("absent", "a")])
     bad = (("add", "main", quads(A, B)), ("add", "r", quads(A)))
     assert reason(store, *bad, put(b"1")).startswith("check 'a' failed: expected absent, found 1")
     assert reason(store, *bad).startswith("check 'empty' failed")

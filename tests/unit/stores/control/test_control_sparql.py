@@ -288,11 +288,7 @@ INTEGER = "^^<http://www.w3.org/2001/XMLSchema#integer>"
             f'expected row ["2"{INTEGER}], found ["1"{INTEGER}]',
         ),
         ("SELECT ?o ?v { <urn:a> <urn:q> ?o }", [["<urn:b>", None]], ""),
-        (
-            "SELECT ?o ?v { <urn:a> <urn:q> ?o }",
-            [["<urn:b>", '"1"']],
-            'expected row [<urn:b>, "1"], found [<urn:b>, unbound]',
-        ),
+        ("SELECT ?o ?v { <urn:a> <urn:q> ?o }", [["<urn:b>", '"1"']], 'expected row [<urn:b>, "1"], found [<urn:b>, unbound]'),
         ("SELECT ?o { <urn:a> <urn:p> ?o }", [], "expected 0 rows, found more"),
         ("SELECT ?o { <urn:a> <urn:p> ?o }", [['"1"']] * 3, "expected 3 rows, found 2"),
         ("SELECT ?x { <urn:a> <urn:p> ?o }", [[None], [None]], ""),

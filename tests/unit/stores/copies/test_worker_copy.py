@@ -38,12 +38,7 @@ class Copies:
 
     def open(self, node: str) -> WorkerCopy:
         return WorkerCopy(
-            self.directory / node,
-            cluster="orders",
-            node=node,
-            options=OPTIONS,
-            chunk_bytes=4096,
-            crash_point=self.visit,
+            self.directory / node, cluster="orders", node=node, options=OPTIONS, chunk_bytes=4096, crash_point=self.visit
         )
 
     def visit(self, place: str) -> None:

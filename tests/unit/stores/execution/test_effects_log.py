@@ -46,8 +46,7 @@ def lines(first: int, count: int, size: int = 10) -> list[Logged]:
 
 
 @pytest.mark.parametrize(
-    ("count", "size"),
-    [(1, 10), (ROW_LINES_LIMIT, 0), (ROW_LINES_LIMIT + 1, 0), (2000, 3), (7, 400_000), (2, 3 * ROW_LIMIT_BYTES)],
+    ("count", "size"), [(1, 10), (ROW_LINES_LIMIT, 0), (ROW_LINES_LIMIT + 1, 0), (2000, 3), (7, 400_000), (2, 3 * ROW_LIMIT_BYTES)]
 )
 def test_many_or_large_lines_are_found_at_their_lsn(log: EffectsLog, writing: Any, count: int, size: int) -> None:
     given = lines(1, count, size) + lines(count + 1, 3)

@@ -133,10 +133,7 @@ def test_tables_of_the_engine_that_were_changed_are_damage(
     for file in files(filled, "*.sst"):
         harm(file)
     # It may be met when the store opens, or not before something is read or written.
-    with (
-        pytest.raises(StoreDamaged, match=r"Corruption: .*take the content from another worker"),
-        running(filled) as store,
-    ):
+    with pytest.raises(StoreDamaged, match=r"Corruption: .*take the content from another worker"), running(filled) as store:
         use(store)
 
 
@@ -157,13 +154,7 @@ def test_a_table_of_the_engine_that_changes_while_it_runs_is_damage_in_each_read
 
 @pytest.mark.parametrize(
     ("pattern", "harm"),
-    [
-        ("MANIFEST-*", Path.unlink),
-        ("MANIFEST-*", changed),
-        ("MANIFEST-*", cut),
-        ("CURRENT", Path.unlink),
-        ("CURRENT", cut),
-    ],
+    [("MANIFEST-*", Path.unlink), ("MANIFEST-*", changed), ("MANIFEST-*", cut), ("CURRENT", Path.unlink), ("CURRENT", cut)],
 )
 def test_an_engine_whose_files_do_not_fit_each_other_is_damage_when_it_opens(
     filled: Path, pattern: str, harm: Callable[[Path], None]

@@ -113,12 +113,7 @@ def test_a_rejected_transaction_leaves_no_directory_behind(place: Place) -> None
 
 def test_effects_that_the_engine_lost_with_the_power_are_applied_again(place: Place) -> None:
     store = place.open(flush_after_lsns=3)
-    run(
-        store,
-        [("add", "main", quads(A))],
-        [("add", "main", quads(B))],
-        [("create-repository", "r"), ("add", "r", quads(A))],
-    )
+    run(store, [("add", "main", quads(A))], [("add", "main", quads(B))], [("create-repository", "r"), ("add", "r", quads(A))])
     assert place.engines.main.flushes == 1
     run(store, [("remove", "main", quads(A))])
     run(store, [("add", "r", quads(C)), ("put", "t", b"k", b"v")])

@@ -56,8 +56,7 @@ def test_a_select_is_written_as_the_client_likes_best(
 
 
 @pytest.mark.parametrize(
-    ("accept", "body"),
-    [("text/boolean", "true"), ("text/csv", "true"), ("application/json", '{"head":{},"boolean":true}')],
+    ("accept", "body"), [("text/boolean", "true"), ("text/csv", "true"), ("application/json", '{"head":{},"boolean":true}')]
 )
 def test_an_ask_is_written_as_a_boolean(repository: RdfRepository, accept: str, body: str) -> None:
     assert read(repository.query("ASK { ?s ?p ?o }", accept)) == body
@@ -243,11 +242,7 @@ def test_a_result_over_the_limit_is_refused_before_the_first_piece(tmp_path: Pat
 
 def test_pieces_are_of_limited_size_and_make_up_the_whole(tmp_path: Path) -> None:
     repository = large(tmp_path)
-    for answer in (
-        repository.query("SELECT * { ?s ?p ?o }"),
-        repository.statements(),
-        repository.statements(accept="text/turtle"),
-    ):
+    for answer in (repository.query("SELECT * { ?s ?p ?o }"), repository.statements(), repository.statements(accept="text/turtle")):
         pieces = list(answer[1])
         assert len(pieces) == 3 + (len(b"".join(pieces)) > 3 * PIECE_BYTES)
         assert max(map(len, pieces)) <= PIECE_BYTES
@@ -323,11 +318,7 @@ def test_a_stream_is_its_lines_whatever_their_sizes(sizes: list[int]) -> None:
 def test_a_query_sees_one_commit_though_it_is_read_later(repository: RdfRepository) -> None:
     # The order of rows is the engine's, so they are compared sorted.
     def answers() -> list[tuple[str, Iterator[bytes]]]:
-        return [
-            repository.query(EVERYTHING, "text/csv"),
-            repository.statements(),
-            repository.statements(accept="text/plain"),
-        ]
+        return [repository.query(EVERYTHING, "text/csv"), repository.statements(), repository.statements(accept="text/plain")]
 
     before = [sorted(read(answer).splitlines()) for answer in answers()]
     opened = answers()
@@ -385,8 +376,7 @@ def test_results_in_xml_with_what_no_xml_holds_are_refused_and_can_be_had_otherw
     assert repository.query(select, "application/sparql-results+json")
     # What XML holds as it is, or written as a number.
     around = parse_query_results(
-        read(repository.query("SELECT ('\\t\\n\\r \\uFFFD\\uE000' AS ?o) {}", "application/xml")),
-        format=QueryResultsFormat.XML,
+        read(repository.query("SELECT ('\\t\\n\\r \\uFFFD\\uE000' AS ?o) {}", "application/xml")), format=QueryResultsFormat.XML
     )
     assert isinstance(around, QuerySolutions)
     assert [row["o"].value for row in around] == ["\t\n\r \ufffd\ue000"]

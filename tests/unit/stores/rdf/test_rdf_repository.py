@@ -160,11 +160,7 @@ def test_a_graph_that_a_crash_left_empty_is_gone_when_the_store_opens(tmp_path: 
 def test_a_process_that_dies_leaves_whole_commits_only(tmp_path: Path, moment: str) -> None:
     # Given a process that dies between commits, or while an update is evaluated with pending changes under it
     done = subprocess.run(
-        [sys.executable, "-c", DYING, str(tmp_path / "r"), moment],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", DYING, str(tmp_path / "r"), moment], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == {"between": 9, "evaluating": 8}[moment], done.stderr
     # When the directory is opened again

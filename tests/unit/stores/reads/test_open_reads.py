@@ -102,12 +102,7 @@ def test_queries_inside_a_transaction_answer_what_they_answer_after_it(store: Wo
 
 def test_every_format_is_that_of_a_plain_query(store: WorkerStore) -> None:
     texts = [f"{P} SELECT ?s ?o {{ ?s :name ?o }} ORDER BY ?s ?o", f"{P} ASK {{ :a :name 'A' }}"]
-    accepts = [
-        "text/csv",
-        "text/tab-separated-values",
-        "application/sparql-results+xml",
-        "application/sparql-results+json",
-    ]
+    accepts = ["text/csv", "text/tab-separated-values", "application/sparql-results+xml", "application/sparql-results+json"]
     reads: list[tuple[str, dict[str, object]]] = [
         ("query", {"query": text, "accept": accept})
         for text, some in ((texts[0], accepts), (texts[1], [*accepts[2:], "text/boolean"]))
@@ -172,18 +167,9 @@ def test_operations_that_cannot_be_evaluated_are_named(store: WorkerStore) -> No
     bad: Operation = ("update", "main", "INSERT DATA { ")
     with pytest.raises(InvalidRequest, match="operation 2 of the transaction cannot be evaluated: MALFORMED"):
         read(store, "size", "main", **opened(OPERATIONS[0], bad))
-    relative: Operation = (
-        "update",
-        "main",
-        "BASE <http://x/> INSERT DATA { <a> <b> <c> . <a> <b> <<( <c> <d> <e> )>> }",
-    )
+    relative: Operation = ("update", "main", "BASE <http://x/> INSERT DATA { <a> <b> <c> . <a> <b> <<( <c> <d> <e> )>> }")
     with pytest.raises(InvalidRequest, match="operation 1 of the transaction cannot be evaluated"):
-        read(
-            store,
-            "size",
-            "main",
-            **opened(relative, ("update", "main", "BASE <urn:x> DELETE { ?s ?p 1 } WHERE { ?s ?p 1 }")),
-        )
+        read(store, "size", "main", **opened(relative, ("update", "main", "BASE <urn:x> DELETE { ?s ?p 1 } WHERE { ?s ?p 1 }")))
 
 
 def test_results_are_bounded_in_size_and_time(store: WorkerStore, monkeypatch: pytest.MonkeyPatch) -> None:

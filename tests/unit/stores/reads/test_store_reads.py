@@ -118,13 +118,7 @@ def test_recomputing_beside_a_writer_gives_what_was_added_up(place: Place) -> No
     reader = threading.Thread(target=look)
     reader.start()
     for number in range(1, 150):
-        run(
-            store,
-            [
-                ("put", "t", b"%d" % (number % 7), b"%d" % number),
-                ("add", "main", quads(f"<urn:s> <urn:p> <urn:{number}>")),
-            ],
-        )
+        run(store, [("put", "t", b"%d" % (number % 7), b"%d" % number), ("add", "main", quads(f"<urn:s> <urn:p> <urn:{number}>"))])
         expected[number] = store.applied()
     is_over.set()
     reader.join(20)

@@ -56,15 +56,7 @@ def test_a_malformed_update_is_refused_with_its_place(text: str, hint: str) -> N
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "SELECT * {",
-        "SELECT ?x",
-        "ASK { ?s ?p }",
-        "INSERT DATA { <urn:a> <urn:b> 1 }",
-        "SELECT (1 AS ?x) (2 AS ?x) {}",
-    ],
+    "text", ["", "SELECT * {", "SELECT ?x", "ASK { ?s ?p }", "INSERT DATA { <urn:a> <urn:b> 1 }", "SELECT (1 AS ?x) (2 AS ?x) {}"]
 )
 def test_a_malformed_query_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^MALFORMED QUERY: line"):
@@ -207,8 +199,7 @@ def test_long_lists_of_constants_and_long_data_are_no_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["<urn:a> <urn:b>", "<a> <urn:b> 1 .", '<urn:a> <urn:b> "x .', "<urn:a> _:b 'x' .", '<urn:a> <urn:b> "\ud800" .'],
+    "text", ["<urn:a> <urn:b>", "<a> <urn:b> 1 .", '<urn:a> <urn:b> "x .', "<urn:a> _:b 'x' .", '<urn:a> <urn:b> "\ud800" .']
 )
 def test_malformed_nquads_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^MALFORMED DATA"):

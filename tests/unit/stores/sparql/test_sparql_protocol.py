@@ -82,13 +82,7 @@ def test_a_variable_that_is_bound_has_that_term(
         ("SELECT ?o { ?s <urn:p> ?o } ORDER BY ?o LIMIT 2", 9, 1, False, ['"2"']),
         ("SELECT ?s { ?s <urn:p> ?o }", None, 0, True, ["<urn:a>", "<urn:b>"]),
         ("SELECT ?s { ?s <urn:p> ?o }", 0, 0, False, []),
-        (
-            "PREFIX : <urn:> SELECT ?s ?o FROM :g FROM <urn:h> WHERE { ?s :p ?o } ORDER BY ?s",
-            1,
-            1,
-            False,
-            ['<urn:d> "8"'],
-        ),
+        ("PREFIX : <urn:> SELECT ?s ?o FROM :g FROM <urn:h> WHERE { ?s :p ?o } ORDER BY ?s", 1, 1, False, ['<urn:d> "8"']),
         ("SELECT ?o FROM NAMED <urn:g> { GRAPH ?g { ?s ?p ?o } } # end", 5, 0, False, ['"7"']),
         ("SELECT*FROMNAMED<urn:g>WHERE{GRAPH?g{?s?p?o}}", 5, 0, True, ['<urn:g> "7" <urn:p> <urn:c>']),
         ("PREFIX a:<urn:>SELECT?o FROM#x\n<urn:h>{?s a:p?o}", 5, 0, False, ['"8"']),
@@ -111,14 +105,7 @@ def test_a_select_gives_only_some_of_its_rows(
 @pytest.mark.parametrize(
     ("text", "bindings", "using", "named", "gone", "come"),
     [
-        (
-            "DELETE { ?s ?p ?o } INSERT { ?s <urn:new> ?o } WHERE { ?s ?p ?o }",
-            {},
-            ["urn:g"],
-            [],
-            [],
-            ["<urn:c> <urn:new>"],
-        ),
+        ("DELETE { ?s ?p ?o } INSERT { ?s <urn:new> ?o } WHERE { ?s ?p ?o }", {}, ["urn:g"], [], [], ["<urn:c> <urn:new>"]),
         ("INSERT { ?s <urn:new> ?o } WHERE { GRAPH ?g { ?s ?p ?o } }", {}, [], ["urn:h"], [], ["<urn:d> <urn:new>"]),
         ("DELETE WHERE # short\n { ?s <urn:q> ?o . }", {}, ["urn:g"], [], [], []),
         ("DELETE WHERE { ?s <urn:q> ?o }", {"s": "<urn:b>"}, [], [], ["<urn:b> <urn:q>"], []),
@@ -135,13 +122,7 @@ def test_a_select_gives_only_some_of_its_rows(
     ],
 )
 def test_an_update_has_its_dataset_and_bindings(
-    store: Store,
-    text: str,
-    bindings: dict[str, str],
-    using: list[str],
-    named: list[str],
-    gone: list[str],
-    come: list[str],
+    store: Store, text: str, bindings: dict[str, str], using: list[str], named: list[str], gone: list[str], come: list[str]
 ) -> None:
     def lines() -> set[str]:
         return {f"{quad.subject} {quad.predicate}" for quad in store}
@@ -191,10 +172,7 @@ def test_a_dataset_of_something_else_is_refused() -> None:
     ("text", "wanted"),
     [
         ("SELECT ?o { <a> <urn:p> ?o }", "SELECT ?o { <http://b/a> <urn:p> ?o }"),
-        (
-            "PREFIX : <#> ASK { :x <../y> <> } # <c>",
-            "PREFIX : <http://b/c#> ASK { :x <http://b/y> <http://b/c> } # <c>",
-        ),
+        ("PREFIX : <#> ASK { :x <../y> <> } # <c>", "PREFIX : <http://b/c#> ASK { :x <http://b/y> <http://b/c> } # <c>"),
         ("BASE <http://z/> ASK { <a> ?p ?o }", "BASE <http://z/> ASK { <a> ?p ?o }"),
         ("ASK { ?s ?p '<a>' FILTER(?s < 1 && ?o > 2) }", "ASK { ?s ?p '<a>' FILTER(?s < 1 && ?o > 2) }"),
         ("ASK { ?s ?p ?o FILTER(?s <= 1 || ?o >= 2) }", "ASK { ?s ?p ?o FILTER(?s <= 1 || ?o >= 2) }"),
@@ -222,13 +200,7 @@ def test_a_base_leaves_escapes_to_who_reads_them(escape: str) -> None:
             [],
             ["x 1 g", "x 2 h", "x 3 g"],
         ),
-        (
-            "INSERT DATA { GRAPH <urn:h> { <urn:x> <urn:y> 2 } <urn:x> <urn:y> 3 . }",
-            "urn:g",
-            [],
-            [],
-            ["x 2 h", "x 3 g"],
-        ),
+        ("INSERT DATA { GRAPH <urn:h> { <urn:x> <urn:y> 2 } <urn:x> <urn:y> 3 . }", "urn:g", [], [], ["x 2 h", "x 3 g"]),
         ("DELETE DATA { <urn:c> <urn:p> 7 . <urn:d> <urn:p> 8 }", None, ["urn:g", "urn:h"], ["c 7 g", "d 8 h"], []),
         (
             "DELETE { ?s ?p ?o } INSERT { ?s ?p 9 } WHERE { GRAPH ?g { ?s ?p ?o } }",

@@ -132,11 +132,7 @@ def test_a_check_takes_it_as_an_error_too(store: WorkerStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "SELECT (<urn:f>(DISTINCT ?o) AS ?x) { ?s ?p ?o }",
-        "PREFIX e: <urn:> SELECT (e:f( DISTINCT ?o) AS ?x) { ?s ?p ?o }",
-    ],
+    "text", ["SELECT (<urn:f>(DISTINCT ?o) AS ?x) { ?s ?p ?o }", "PREFIX e: <urn:> SELECT (e:f( DISTINCT ?o) AS ?x) { ?s ?p ?o }"]
 )
 def test_an_aggregate_by_name_is_refused_with_what_there_is(store: WorkerStore, text: str) -> None:
     with pytest.raises(InvalidRequest, match="there is no aggregate that an IRI names"):

@@ -91,10 +91,7 @@ def test_timestamps_never_go_back_along_the_queue() -> None:
     assert epoch.recovered == ((50, "b", "m1"), (50, "c", "m3"), (60, "d", "m3"))
     # And when there is none in the list, that of the base, above which everything to come is
     epoch = decide(
-        THIRD,
-        [report("m1", epoch=NEXT, lsn=1, last="a"), report("m3", streams={"m3": (0, (5, "c"))})],
-        {"a"}.__contains__,
-        40,
+        THIRD, [report("m1", epoch=NEXT, lsn=1, last="a"), report("m3", streams={"m3": (0, (5, "c"))})], {"a"}.__contains__, 40
     )
     assert (epoch.recovered, epoch.above) == (((40, "c", "m3"),), 40)
 

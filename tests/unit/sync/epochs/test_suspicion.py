@@ -15,13 +15,7 @@ from tests.unit.sync.reports import row
 
 MEMBERS = ("m1", "m2", "m3")
 CONFIG = SyncConfig(
-    "m1",
-    MEMBERS,
-    max_peer_lag_ms=2000,
-    suspect_after_ms=1,
-    idle_round_ms=200,
-    round_timeout_ms=100,
-    retransmit_ms=100,
+    "m1", MEMBERS, max_peer_lag_ms=2000, suspect_after_ms=1, idle_round_ms=200, round_timeout_ms=100, retransmit_ms=100
 )
 STEP_MS = 100
 LAG_MS = CONFIG.lag_ms

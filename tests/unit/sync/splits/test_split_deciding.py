@@ -11,16 +11,7 @@ import pytest
 from brokerha.model.epochs import Configuration, EpochId
 from brokerha.model.ids import Lsn, Ordered, TxId
 from brokerha.model.wire.epoch_messages import EpochReport
-from brokerha.sync.splits.deciding import (
-    CUT,
-    ENDLESS,
-    agreement,
-    base_of_split,
-    decide_split,
-    heads_of,
-    parting,
-    path_of,
-)
+from brokerha.sync.splits.deciding import CUT, ENDLESS, agreement, base_of_split, decide_split, heads_of, parting, path_of
 from tests.unit.sync.reports import report
 
 FIRST: EpochId = (1, "")
