@@ -26,7 +26,17 @@ from tenacity import Retrying
 from brokerha.client.arguments import checked
 from brokerha.client.outcomes import Written, written
 from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes, in_utf8
-from brokerha.client.transactions import ATTEMPTS, NEW, OCTETS, PAUSE_S, WAIT_SLICE_S, Transaction, checked_wait, retries
+from brokerha.client.transactions import (
+    ATTEMPTS,
+    NEW,
+    OCTETS,
+    PAUSE_MOST_S,
+    PAUSE_S,
+    WAIT_SLICE_S,
+    Transaction,
+    checked_wait,
+    retries,
+)
 from brokerha.model.errors import (
     Aborted,
     BrokerhaError,
@@ -336,7 +346,7 @@ class _Patience:
 
     def renew(self) -> None:
         """Begin the time anew: a master has answered."""
-        self._until_s = time.monotonic() + self._seconds
+        self._until_s = time.monotonic() + self._seconds - PAUSE_MOST_S
 
     def bear(self, error: BrokerhaError, end: threading.Event | None = None) -> None:
         """Return, after a pause that ``end`` ends, if nothing was taken and can be now; else raise the error."""

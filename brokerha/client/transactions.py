@@ -64,6 +64,8 @@ WAIT_SLICE_S: Final = 10.0
 """Longest wait for a message in one step. A longer wait has several steps, each of which keeps the transaction alive."""
 PAUSE_S: Final = 0.2
 """Pause between two questions for an undecided outcome."""
+PAUSE_MOST_S: Final = 1.0
+"""Longest pause before a transaction is run again; one that fails this near to its deadline is not."""
 ATTEMPTS: Final = 20
 """Most attempts of a transaction that is aborted each time."""
 NEW, OPEN, PLACED, PREPARED, OVER = "new", "open", "placed", "prepared", "over"
@@ -399,12 +401,14 @@ def retries(attempts: int, seconds: float) -> dict[str, Any]:
 
     def is_enough(state: RetryCallState) -> bool:
         error = state.outcome and state.outcome.exception()
-        return next(aborts) >= attempts if isinstance(error, Aborted) else (state.seconds_since_start or 0.0) >= seconds
+        return (
+            next(aborts) >= attempts if isinstance(error, Aborted) else (state.seconds_since_start or 0.0) >= seconds - PAUSE_MOST_S
+        )
 
     return {
         "retry": retry_if_exception(may_run_again),
         "stop": is_enough,
-        "wait": wait_random_exponential(multiplier=0.01, max=1.0),
+        "wait": wait_random_exponential(multiplier=0.01, max=PAUSE_MOST_S),
         "reraise": True,
     }
 

@@ -177,7 +177,10 @@ def test_every_error_has_its_status_in_the_table():
     known = {kind.__name__: status for kind, status in STATUS_OF.items()}
     for name, statuses in told.items():
         kind = getattr(errors, name)
-        assert statuses == {next(known[base.__name__] for base in kind.__mro__ if base.__name__ in known)}, name
+        # With a condition in the headers it is 412, as RFC 9110 wants it.
+        assert statuses - ({412} if name == "Conflict" else set()) == {
+            next(known[base.__name__] for base in kind.__mro__ if base.__name__ in known)
+        }, name
     for_the_outside = set(known) - {"BrokerhaError", "JournalError", "StoreError", "Aborted"}
     assert not for_the_outside - set(told)
 
