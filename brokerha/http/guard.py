@@ -173,7 +173,8 @@ def _is_own(host: str, hosts: frozenset[str]) -> bool:
     try:
         name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
-        return False
+        # No browser sends what is no host; a path that needs it says so.
+        return True
     try:
         ip_address(name)
     except ValueError:

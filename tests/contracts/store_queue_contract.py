@@ -247,7 +247,7 @@ class StoreExpectationContract:
     def test_a_failed_expectation_comes_before_everything_else(self, store: Store) -> None:
         failing: list[Operation] = [accept("x.1"), ("add", "nowhere", quads(A)), ("expect-key", "t", b"k", ETAG)]
         assert reason(store, *failing).startswith("conflict: key 'k' of table 't'")
-        assert reason(store, ("add", "nowhere", quads(A)), accept("x.1")).startswith("message 'x.1'")
+        assert reason(store, ("add", "nowhere", quads(A)), accept("x.1")).startswith("conflict: message 'x.1'")
 
     def test_a_rejected_line_of_the_log_is_applied_as_nothing(self, store: Store, other: Store) -> None:
         (result,) = run(store, [("put", "t", b"k", b"v"), ("expect-key", "t", b"k", ETAG)])
