@@ -173,8 +173,7 @@ def _is_own(host: str, hosts: frozenset[str]) -> bool:
     try:
         name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
-        # No browser sends what is no host; a path that needs it says so.
-        return True
+        return False
     try:
         ip_address(name)
     except ValueError:

@@ -49,7 +49,7 @@ STRANGE = [
     ("POST", "/tx", b'[["put", "bad\\u0000", "k", "v"]]', JSON, 400, "no NUL"),
     ("PUT", "/kv/bad%00/k", b"v", {}, 400, "no NUL"),
     ("PUT", "/cluster/pins/p", b'{"lsn": %d, "for_s": 1}' % 2**70, JSON, 400, "63 bits"),
-    ("GET", "/repositories/main/sparql", b"", {"Host": "a["}, 400, "Host is a name"),
+    ("GET", "/repositories/main/sparql", b"", {"Host": "a["}, 403, "answers only to its own names"),
     ("POST", "/tx/%E2%82%AC/commit", b"", {}, 404, "no id of a transaction"),
 ]
 
