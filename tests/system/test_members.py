@@ -100,7 +100,8 @@ class MemberSites(ProcessCluster):
         # Not the file of `up`, from which masters are started again: that stays as it was when they began.
         path = self.folder / "command.toml"
         path.write_text(self._toml(), encoding="utf-8")
-        done = command("peer", *words, "-c", str(path), within_s=STEP_S)
+        yes = ["--yes"] if words[0] in {"remove", "replace"} else []
+        done = command("peer", *words, *yes, "-c", str(path), within_s=STEP_S)
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}\n{self.log_tail()}"
         return done.stderr, time.monotonic() - began_s
 

@@ -69,7 +69,9 @@ def test_a_person_operates_workers_over_the_broker(cluster: EmbeddedCluster, com
     assert states() == {"w1": ("m1", "on"), "w2": ("m2", "on")}
     # The last worker in sync stays, and one that is forced off is not waited for
     assert command("worker", "off", "w2") == (2, None)
-    assert command("worker", "off", "w2", "--force") == (0, {"worker": "w2", "changed": True})
+    code, said = command("worker", "off", "w2", "--force")
+    assert (code, said.pop("read_only")) == (0, "0 of 1 workers in sync, writes need 1: w2 is off (switched off)")
+    assert said == {"worker": "w2", "changed": True}
     assert states()["w2"] == ("m2", "off")
     code, verdict = command("verify", "--timeout-s", "20")
     assert (code, [copy["id"] for copy in verdict["skipped"]]) == (1, ["w2"])
