@@ -77,7 +77,7 @@ COMMANDS: dict[str, str] = {
     "pipeline export": "brokerha.cli.pipeline.rebuild:export",
     "pipeline load": "brokerha.cli.pipeline.load:load",
     "pipeline rebuild": "brokerha.cli.pipeline.rebuild:rebuild",
-    "pipeline report": "brokerha.cli.pipeline.audit:report",
+    "pipeline report": "brokerha.cli.pipeline.report:report",
 }
 """Where each command is: a module, and its function or group in it. The help lists them in this order."""
 DEFAULTS: dict[str, dict[str, Any]] = {"status": {"timeout_s": 5.0}, "pipeline audit": {"timeout_s": 60.0}}

@@ -8,8 +8,8 @@ from brokerha.master.config import RetentionConfig
 from brokerha.master.retention import Retention
 from brokerha.model.ids import NodeId
 from brokerha.model.numbers import Numbers
-from brokerha.nodes.observing.hearing import Staleness
 from brokerha.nodes.observing.master_view import MasterView
+from brokerha.nodes.observing.staleness import Staleness
 from tests.simulation.scene import Scene
 
 

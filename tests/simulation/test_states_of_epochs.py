@@ -14,8 +14,8 @@ from brokerha.model.ids import NodeId
 from brokerha.model.numbers import Numbers
 from brokerha.model.wire.epoch_messages import EpochInstall, Tail
 from brokerha.model.wire.messages import Keep
-from brokerha.nodes.observing.hearing import Staleness
 from brokerha.nodes.observing.master_view import MasterView
+from brokerha.nodes.observing.staleness import Staleness
 from brokerha.nodes.observing.status import summary
 from brokerha.nodes.observing.watching import EpochLog
 from tests.simulation.scene import Scene

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.command import DEFAULT_CONFIG, Answer, Cluster, FormatOption, master_urls
+from brokerha.cli.common.command import DEFAULT_CONFIG, Cluster, FormatOption, master_urls
 from brokerha.cli.common.output import Format, counted
 from brokerha.cli.pipeline.command import ArchiveOption, Spark, job, progress_of
-from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachable
+from brokerha.model.errors import NotReady, TimedOut, Unreachable
 
 if TYPE_CHECKING:
     from brokerha.nodes.config.cluster import ClusterConfig
     from brokerha.pipeline.audit_copies import CopyAudit
-    from brokerha.pipeline.report import ReportFacts, ReportOptions
     from brokerha.spark.audit import AuditReport
 
 
@@ -58,6 +57,7 @@ def audit(
     Exit code 0: all is equal. 1: something could not be compared. 2: something differs. Nothing is written.
     """
     program = job("audit")
+    from brokerha.pipeline.audit_copies import EQUAL, NOT_COMPARED
     from brokerha.pipeline.sources import SourceSpec
     from brokerha.spark.audit import AuditOptions
 
@@ -76,7 +76,7 @@ def audit(
             report, copies=(*report.copies, *_left_out(cluster, cluster.file, {name for name, _ in copies}))
         )
     _show(report, chosen)
-    return {"equal": exits.DONE, "not compared": exits.DEGRADED}.get(report.result, exits.FAILED)
+    return {EQUAL: exits.DONE, NOT_COMPARED: exits.DEGRADED}.get(report.result, exits.FAILED)
 
 
 def copies_of(cluster: ClusterConfig) -> tuple[tuple[str, str], ...]:
@@ -146,21 +146,23 @@ def _number(copy: Any) -> str:
 
 
 def _summary(report: AuditReport) -> list[str]:
+    from brokerha.pipeline.audit_copies import DIFFERS, EQUAL, NOT_COMPARED
+
     lines = [f"the archive {report.archive} holds {_held(report)}"]
     if report.problems:
         lines.append("use a copy of this archive, or archive again into an empty place")
     if report.is_proved:
         lines.append(f"its rows lead to {report.fingerprint} at LSN {report.lsn:,}, as the entry of that LSN says")
     lines += report.notes
-    equal = sum(copy.result == "equal" for copy in report.copies)
+    equal = sum(copy.result == EQUAL for copy in report.copies)
     if report.copies:
         hold = "holds" if len(report.copies) == 1 else "hold"
-        left = ", ".join(copy.node for copy in report.copies if copy.result == "not compared")
+        left = ", ".join(copy.node for copy in report.copies if copy.result == NOT_COMPARED)
         lines.append(
             f"{equal} of {counted(len(report.copies), 'worker')} {hold} what the log leads to"
             + (f"; not compared: {left}" if left else "")
         )
-    if any(copy.result == "differs" for copy in report.copies):
+    if any(copy.result == DIFFERS for copy in report.copies):
         lines.append("brokerha worker copy NODE brings another copy to a worker that differs")
     ids = report.txids
     if ids is not None:
@@ -202,88 +204,3 @@ def _finding(
     return {
         "where": where, "kind": kind, "store": store, "name": name, "key": key, "lsn": lsn, "archived": archived, "found": found,
     }  # fmt: skip
-
-
-# ---- ``brokerha pipeline report``: one HTML page about an archive, with charts and without external resources.
-#
-# With ``-o json`` the same facts also go to standard output.
-
-DEFAULT_OUT = Path("report.html")
-_ROW = ("out", "cluster", "first_lsn", "last_lsn", "transactions", "rejected", "changes")
-"""Fields of the only row of TSV."""
-
-
-def report(
-    spark: Spark,
-    archive: ArchiveOption,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="Where the page goes.")] = DEFAULT_OUT,
-    since: Annotated[
-        str, typer.Option("--since", metavar="TIME", help="From this time on, such as 2026-05-01 or 2026-05-01T12:30:00Z.")
-    ] = "",
-    until: Annotated[str, typer.Option("--until", metavar="TIME", help="Up to this time.")] = "",
-    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be read, write nothing.")] = False,
-) -> Answer:
-    """Make one HTML page about an archive.
-
-    Writes by origin and store, size, lag, epochs, rejected transactions, busiest keys and predicates.
-    """
-    from brokerha.pipeline.report import STEPS, ReportOptions, span
-    from brokerha.pipeline.report_page import check_place
-    from brokerha.pipeline.table import LogTable
-
-    program = job("report")
-    options = ReportOptions(archive=archive, out=out, since_us=_moment(since), until_us=_moment(until), is_dry_run=is_dry_run)
-    if options.since_us is not None and options.until_us is not None and options.since_us > options.until_us:
-        raise typer.BadParameter(f"--since {since} is after --until {until}")
-    if is_dry_run:
-        return _plan(options)
-    check_place(out)
-    given = spark.options()
-    found = LogTable(archive)
-    # An archive that is missing, empty or without entries of this time is reported before Spark starts.
-    span(found, found.state(), options)
-    with progress_of("report", "parts", STEPS) as tell:
-        facts: ReportFacts = program(options, given, tell)
-    told = {"out": str(out), **dataclasses.asdict(facts)}
-    return Answer(
-        told,
-        [{name: told[name] for name in _ROW}],
-        text=f"{out}: LSN {facts.first_lsn:,} to {facts.last_lsn:,}, {counted(facts.transactions, 'transaction')}, "
-        f"{facts.rejected:,} rejected, {counted(facts.changes, 'change')}",
-        hints=facts.notes,
-    )
-
-
-def _moment(text: str) -> int | None:
-    """Parse a time into microseconds since 1970; None for an empty text. Raises typer.BadParameter."""
-    from brokerha.pipeline.report import time_of
-
-    try:
-        return time_of(text) if text else None
-    except InvalidRequest as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def _plan(options: ReportOptions) -> Answer:
-    from brokerha.pipeline.report import span
-    from brokerha.pipeline.table import LogTable
-
-    archive = LogTable(options.archive)
-    state = archive.state()
-    bins, first_lsn, last_lsn = span(archive, state, options)
-    plan: dict[str, Any] = {
-        "archive": str(options.archive),
-        "out": str(options.out),
-        "dry_run": True,
-        "first_lsn": first_lsn,
-        "last_lsn": last_lsn,
-        "files": len(state.files),
-        "rows": state.rows,
-        "bins": bins.count,
-        "bin_s": bins.width_us / 1e6,
-    }
-    return Answer(
-        plan,
-        text=f"would report LSN {first_lsn:,} to {last_lsn:,} in {counted(bins.count, 'part')} of {plan['bin_s']:,.0f} s, from "
-        f"{counted(len(state.files), 'file')} with {counted(state.rows, 'row')}, to {options.out}; nothing was written",
-    )

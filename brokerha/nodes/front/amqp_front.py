@@ -36,7 +36,7 @@ from brokerha.model.wire.messages import Read
 from brokerha.nodes.front import questions
 from brokerha.nodes.front.checking import check_read, check_terms, check_texts, is_plain
 from brokerha.nodes.front.room import Room
-from brokerha.nodes.master.orders import Tickets
+from brokerha.nodes.master.tickets import Tickets
 from brokerha.ports.front import Front, Readers, ReadOutcome
 from brokerha.ports.transport import ClientMessage, ClientReply, Transport
 

@@ -7,5 +7,6 @@
     journal_lines.py     lines of the log from a journal: for stores, for masters, and for followers outside the cluster
     process_node.py      one process of a master with backups: a master while it is primary, otherwise a standby
     process_runner.py    turn() of such a process, and the change between primary and standby; snapshots, chunks and loads of its journal
-    orders.py            operators' orders to single processes of one master: promote, pause, coin, continue; tickets that connect each reply to its caller
+    orders.py            operators' orders to single processes of one master: promote, pause, coin, continue
+    tickets.py           tickets that connect each reply to the caller of its write
 """

@@ -44,11 +44,12 @@ from brokerha.nodes.front.commands import Commands
 from brokerha.nodes.front.taking import Host
 from brokerha.nodes.front.transacting import Transacting
 from brokerha.nodes.loop import NodeLoop, complete, parting_ms
-from brokerha.nodes.master.orders import Orders, Tickets
+from brokerha.nodes.master.orders import Orders
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.master.settings import MasterSettings, SettingsHost
-from brokerha.nodes.observing.hearing import Staleness, with_age
+from brokerha.nodes.master.tickets import Tickets
 from brokerha.nodes.observing.master_view import MasterView
+from brokerha.nodes.observing.staleness import Staleness, with_age
 from brokerha.nodes.observing.status import StatusGathering, heard_of, summary
 from brokerha.nodes.observing.watching import FailureLog, Watching
 from brokerha.nodes.reads.reading import Reads

@@ -27,8 +27,9 @@ from brokerha.model.outside.authors import author_in, author_of
 from brokerha.model.reserved.branches import branch_of
 from brokerha.nodes.master.journal_lines import held_from, logged_lines, of_one_lineage, told_entries
 from brokerha.nodes.master.runner import MasterRunner
-from brokerha.nodes.observing.hearing import MasterHearing, Staleness
+from brokerha.nodes.observing.hearing import MasterHearing
 from brokerha.nodes.observing.probes import NO_WORKER, broker_check, check_lines, lag_check, loop_check, wire_metrics
+from brokerha.nodes.observing.staleness import Staleness
 from brokerha.nodes.observing.status import FIELDS, cut_off
 from brokerha.ports.transport import Transport
 from brokerha.replication.site.config import WorkerFeed

@@ -24,8 +24,9 @@ from brokerha.model.ids import Instant, NodeId
 from brokerha.model.numbers import Numbers
 from brokerha.nodes.master.address_book import AddressedTransport
 from brokerha.nodes.master.runner import MasterRunner
-from brokerha.nodes.observing.hearing import LISTEN_MS, Staleness, is_judged
+from brokerha.nodes.observing.hearing import LISTEN_MS, is_judged
 from brokerha.nodes.observing.master_view import MasterView
+from brokerha.nodes.observing.staleness import Staleness
 from brokerha.ports.clock import Clock
 from brokerha.ports.transport import Transport
 from brokerha.replication.site.config import Standing, WorkerFeed

@@ -9,7 +9,7 @@ import pytest
 from brokerha.model import errors, states
 from brokerha.model.operations import pack_operations
 from brokerha.model.wire.client_wire import WRITES_TYPE, encode_writes
-from brokerha.nodes.observing.hearing import Age, with_age
+from brokerha.nodes.observing.staleness import Age, with_age
 from tests.unit.http.asking import UPDATE, Node
 from tests.unit.http.fake_front import FakeFront
 

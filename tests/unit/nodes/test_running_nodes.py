@@ -16,8 +16,8 @@ from brokerha.model.requests import Reply
 from brokerha.nodes.building import SystemClock
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.master.node import MasterNode
-from brokerha.nodes.observing.hearing import Age, Staleness
 from brokerha.nodes.observing.probes import NO_WORKER_LINE
+from brokerha.nodes.observing.staleness import Age, Staleness
 from brokerha.nodes.observing.status import StatusGathering
 from brokerha.nodes.settings import NodeSettings
 from brokerha.nodes.worker.limits import GuardLimits

@@ -10,8 +10,8 @@ import pytest
 
 from brokerha.cli.common import exits
 from brokerha.cli.main import COMMANDS
-from brokerha.cli.pipeline import audit as pipeline_report
 from brokerha.cli.pipeline import command as pipeline
+from brokerha.cli.pipeline import report as pipeline_report
 from brokerha.model.errors import ConfigurationError
 from brokerha.pipeline.report import Bins, ReportFacts, ReportOptions
 from tests.unit.cli.conftest import Ran

@@ -24,7 +24,7 @@ from brokerha.model.wire.client_wire import WRITES_TYPE, decode_replies, encode_
 from brokerha.model.wire.messages import Read
 from brokerha.nodes.front import amqp_front, room
 from brokerha.nodes.front.amqp_front import RETRY_MS, AmqpFront
-from brokerha.nodes.master.orders import Tickets
+from brokerha.nodes.master.tickets import Tickets
 from brokerha.ports.front import Readers, ReadOutcome
 from brokerha.ports.transport import ClientMessage, ClientReply
 

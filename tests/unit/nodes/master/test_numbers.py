@@ -6,7 +6,7 @@ import pytest
 
 from brokerha.model.numbers import SECONDS, Histogram, Numbers
 from brokerha.model.requests import APPLIED_LEVEL, REFUSED, SYNCHRONISED, Reply
-from brokerha.nodes.master.orders import Tickets
+from brokerha.nodes.master.tickets import Tickets
 
 
 def buckets_of(numbers: Numbers, name: str = "x") -> list[float]:

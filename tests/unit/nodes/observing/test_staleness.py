@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from brokerha.model import errors, states
-from brokerha.nodes.observing.hearing import UP_TO_DATE, Age, Staleness, with_age
+from brokerha.nodes.observing.staleness import UP_TO_DATE, Age, Staleness, with_age
 from brokerha.ports.front import ReadOutcome
 from tests.unit.master.test_apart import Bench
 
