@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,12 +24,14 @@ import typer
 
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Answer, ConfigFileOption, Group, Options, cluster_file, columns
-from brokerha.model.errors import ConfigurationError, NotFound
+from brokerha.model.errors import ConfigurationError, NotFound, NotReady
 
 if TYPE_CHECKING:
     from brokerha.http.users import Store, User
 
 COLUMNS = columns("name=USER", "role", "password", "tokens", "expires=LAST TOKEN ENDS", "in=IN SINGLE STORES")
+LOCKED_S = 20.0
+"""Longest wait for another command that changes the users."""
 TOKEN_BYTES = 32
 PASSWORD_LEAST = 12
 DEFAULT_HOURS = 12.0
@@ -74,13 +76,25 @@ class UsersFile(Options):
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other commands from changing the file between `read` and `write`; afterwards its name is durable."""
+        """Keep other commands from changing the file between `read` and `write`; afterwards its name is durable.
+
+        Raises NotReady when another command holds it for `LOCKED_S`.
+        """
+        from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
         with self._folder_errors():
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             # Some network file systems lock no folders.
-            with suppress(OSError):
-                fcntl.flock(folder, fcntl.LOCK_EX)
+            tries = Retrying(
+                retry=retry_if_exception_type(BlockingIOError), wait=wait_fixed(0.05), stop=stop_after_delay(LOCKED_S), reraise=True
+            )
+            try:
+                tries(fcntl.flock, folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise NotReady(f"another command has been changing users in {self.path.parent} for {LOCKED_S:g} s") from None
+            except OSError:
+                pass
             yield
             os.fsync(folder)
         finally:

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from brokerha.cli.cluster import user
 from brokerha.cli.cluster.user import UsersFile, add, app, remove
 from brokerha.cli.main import main
 from brokerha.http.users import User, Users, parse_users
-from brokerha.model.errors import ConfigurationError
+from brokerha.model.errors import ConfigurationError, NotReady
 from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 
 
@@ -201,3 +202,12 @@ def test_commands_at_once_undo_nothing_of_each_other(file: Path, monkeypatch: py
             done.result()
     # Then each took effect
     assert sorted(parse_users(file.read_text("utf-8"), "")) == ["stays", "u0", "u1", "u2", "u3"]
+
+
+def test_a_command_that_holds_the_users_for_long_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user, "LOCKED_S", 0.1)
+    first, second = UsersFile(tmp_path / "users.toml"), UsersFile(tmp_path / "users.toml")
+    with first.alone(), pytest.raises(NotReady, match="another command has been changing users"), second.alone():
+        pass
+    with second.alone():
+        pass
