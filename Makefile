@@ -48,10 +48,10 @@ format: venv ## rewrites the code in the house style
 	$(BIN)/ruff format .
 
 simulate: venv ## MINUTES=5 of simulated clusters with fresh seeds
-	$(BIN)/brokerha simulate --minutes $(MINUTES)
+	$(BIN)/python -m tests.simulator --minutes $(MINUTES)
 
 bench: venv ## load and latency over a private RabbitMQ
-	$(BIN)/python -m tests.support.broker_source run -- sh -c '$(BIN)/brokerha bench --broker "$$BROKERHA_TEST_AMQP_URL"'
+	$(BIN)/python -m tests.support.broker_source run -- sh -c '$(BIN)/python -m tests.bench --broker "$$BROKERHA_TEST_AMQP_URL"'
 
 $(TOOLS)/installed: Makefile
 	$(PYTHON3) -m venv $(TOOLS)

@@ -17,7 +17,6 @@ on purpose. The other names are for annotations. The folders, from the outside i
     aio.py          the client for asyncio
     embedded.py     a whole cluster in one process
     errors.py       all errors under one name, for programs that catch them
-    simulator/      whole clusters in a simulated world
     pipeline/       the log as data: rows, archives, reports
     deploying/      deployment files made from the cluster file
     http/           the front door of a node

@@ -3,10 +3,9 @@
     common/      shared parts of commands: the choice of the cluster, options, input and output, exit codes
     data/        commands that read and write the content of a cluster
     cluster/     commands that inspect a cluster, or change its members
-    machine/     commands about one machine: nodes in the foreground, deployment files, diagnosis, the simulator, the demonstration
+    machine/     commands about one machine: nodes in the foreground, deployment files, diagnosis, the demonstration
     backup/      backups, restoring, and replaying lines of the log
     pipeline/    ``brokerha pipeline``: the jobs that run on Spark
-    bench/       ``brokerha bench``: performance of a cluster, compared with the broker alone
 
     reference.py reference pages and JSON schemas, made from the commands themselves
     main.py      the program, and the only place where errors become a line and an exit code

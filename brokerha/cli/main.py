@@ -33,7 +33,7 @@ app = Group(
 )
 
 COMMANDS: dict[str, str] = {
-    "demo": "brokerha.cli.machine.simulate:demo",
+    "demo": "brokerha.cli.machine.node:demo",
     "up": "brokerha.cli.machine.node:up",
     "status": "brokerha.cli.cluster.status:status",
     "doctor": "brokerha.cli.machine.doctor:doctor",
@@ -52,8 +52,6 @@ COMMANDS: dict[str, str] = {
     "split-recovery": "brokerha.cli.cluster.splits:split_recovery",
     "restore": "brokerha.cli.backup.restore:restore",
     "replay": "brokerha.cli.backup.replay:replay",
-    "simulate": "brokerha.cli.machine.simulate:simulate",
-    "bench": "brokerha.cli.bench.command:bench",
     "init": "brokerha.cli.machine.init:app",
     "log": "brokerha.cli.cluster.log:app",
     "backup": "brokerha.cli.backup.command:app",
@@ -101,12 +99,13 @@ def _options(
     """Options of the program itself."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. Never raises for errors of the outside world."""
+def main(arguments: Sequence[str] | None = None, command: Any = None) -> int:
+    """Run ``brokerha``, or another command, and return the exit code. Never raises for errors of the outside world."""
     # With closed outputs, text must not land in the first file or socket that is opened.
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     try:
-        code = program()(args=arguments, prog_name=PROGRAM, standalone_mode=False)
+        chosen = command or program()
+        code = chosen(args=arguments, prog_name=chosen.name, standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:
         return _usage(error)

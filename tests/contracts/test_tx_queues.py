@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from brokerha.transports.tools.yardstick import tx_queue_cost
+from tests.bench.yardstick import tx_queue_cost
 from tests.contracts.test_transports import in_process_world, rabbitmq_world
 from tests.contracts.transport_contract import World
 from tests.contracts.tx_queue_contract import EnvelopeContract, ServingContract, TxQueueContract

@@ -14,10 +14,10 @@ from typing import Any
 from brokerha.model.ids import NodeId
 from brokerha.model.operations import Operation
 from brokerha.model.requests import TxReply
-from brokerha.simulator.backups import SimGroup, SimProcess
-from brokerha.simulator.clients.transactions import COMMIT, Run, Step
-from brokerha.simulator.processes import Aim
 from tests.simulation.scene import Scene
+from tests.simulator.backups import SimGroup, SimProcess
+from tests.simulator.clients.transactions import COMMIT, Run, Step
+from tests.simulator.processes import Aim
 
 FAIL_OVER_MS = 600
 

@@ -22,9 +22,9 @@ from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation
 from brokerha.model.requests import APPLIED_LEVEL, REFUSED, UNKNOWN, Reply
 from brokerha.nodes.master.runner import MasterRunner
-from brokerha.simulator.clients.workload import Write
 from tests.simulation.scene import QUICK
 from tests.simulation.split_scene import LAG_MS, SplitScene
+from tests.simulator.clients.workload import Write
 
 UK, US = "m1 m2", "m3"
 """Masters of two sides."""

@@ -22,13 +22,13 @@ from brokerha.model.operations import Put
 from brokerha.model.requests import APPLIED_LEVEL
 from brokerha.model.wire.messages import Envelope, Message
 from brokerha.replication.site.config import WorkerFeed
-from brokerha.simulator.checks.truth import Truth
-from brokerha.simulator.clients.workload import Write
-from brokerha.simulator.network import CLUSTER, both_ways
-from brokerha.simulator.nodes import SimMaster, SimWorker
-from brokerha.simulator.options import Disk, Load, Options, Wire
-from brokerha.simulator.processes import Process
-from brokerha.simulator.world import World
+from tests.simulator.checks.truth import Truth
+from tests.simulator.clients.workload import Write
+from tests.simulator.network import CLUSTER, both_ways
+from tests.simulator.nodes import SimMaster, SimWorker
+from tests.simulator.options import Disk, Load, Options, Wire
+from tests.simulator.processes import Process
+from tests.simulator.world import World
 
 LINK_US = 1_000
 

@@ -15,9 +15,9 @@ from typing import Any
 from brokerha.model.epochs import FIRST, Epoch, EpochId
 from brokerha.model.ids import NodeId
 from brokerha.model.wire.messages import Message, Outgoing
-from brokerha.simulator.network import both_ways
-from brokerha.simulator.processes import Aim
 from tests.simulation.scene import Scene
+from tests.simulator.network import both_ways
+from tests.simulator.processes import Aim
 
 LAG_MS = 4_000
 """After this long without a member the others go on without it. While idle, news of a member whose link to another one broke may

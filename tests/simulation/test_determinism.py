@@ -8,14 +8,14 @@ import subprocess
 import sys
 
 from brokerha.model.wire.messages import Chunk, Outgoing
-from brokerha.simulator import simulate
-from brokerha.simulator.drawing import CHOSEN_FROM, MEMBERS_FROM, MODES_FROM, SPLITS_FROM
-from brokerha.simulator.events import KEPT, TOLD_CHARS, line
 from tests.simulation.mistakes.catalogue import planted
+from tests.simulator import simulate
+from tests.simulator.drawing import CHOSEN_FROM, MEMBERS_FROM, MODES_FROM, SPLITS_FROM
+from tests.simulator.events import KEPT, TOLD_CHARS, line
 
 SEEDS = range(12)
 MEMBERS = range(MEMBERS_FROM + 815, MEMBERS_FROM + 821)
-_PROGRAM = f"from brokerha.simulator import simulate;print([simulate(seed).digest for seed in (*{SEEDS}, *{MEMBERS})])"
+_PROGRAM = f"from tests.simulator import simulate;print([simulate(seed).digest for seed in (*{SEEDS}, *{MEMBERS})])"
 
 
 def test_a_seed_gives_the_same_run_under_another_hash_seed_and_another_seed_another_one():
@@ -63,7 +63,7 @@ def test_a_violation_comes_with_what_is_needed_to_see_it_again():
     assert report.violation is not None
     assert report.violation.startswith("S")
     words = report.words()
-    assert f"again: brokerha simulate --seed {report.seed} --trace" in words
+    assert f"again: python -m tests.simulator --seed {report.seed} --trace" in words
     assert report.violation in words
     assert len(report.story) == KEPT
 

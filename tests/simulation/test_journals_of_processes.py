@@ -10,8 +10,8 @@ import pytest
 
 from brokerha.model.errors import JournalFull
 from brokerha.model.records import Record, Started
-from brokerha.simulator.disk import SimJournalCopy, sim_copy
-from brokerha.simulator.events import Trace
+from tests.simulator.disk import SimJournalCopy, sim_copy
+from tests.simulator.events import Trace
 
 
 class DiedError(Exception):

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from brokerha.simulator import simulate
-from brokerha.simulator.drawing import MEMBERS_FROM, SPLITS_FROM, draw, draw_members, draw_split
-from brokerha.simulator.options import Options
+from tests.simulator import simulate
+from tests.simulator.drawing import MEMBERS_FROM, SPLITS_FROM, draw, draw_members, draw_split
+from tests.simulator.options import Options
 
 SEEDS = 12
 LARGE = 6

@@ -13,17 +13,6 @@ from dataclasses import replace
 import pytest
 
 from brokerha.master.config import RetentionConfig
-from brokerha.simulator import simulate
-from brokerha.simulator.drawing import (
-    CHOSEN_FROM,
-    MEMBERS_FROM,
-    MODES_FROM,
-    draw_chosen,
-    draw_members,
-    draw_mode,
-    draw_with_backups,
-)
-from brokerha.simulator.options import SECOND_US, Options, draw_plain
 from brokerha.sync.peers import PeerTable
 from tests.simulation.mistakes.backups import BACKUP_MISTAKES
 from tests.simulation.mistakes.catalogue import MISTAKES, planted
@@ -33,6 +22,9 @@ from tests.simulation.mistakes.log import DEFERRING_MISTAKES, LOG_MISTAKES
 from tests.simulation.mistakes.modes import CHOOSING_MISTAKES, MODE_MISTAKES, mode_of
 from tests.simulation.mistakes.transactions import ISOLATION_MISTAKES, LARGE_MISTAKES, PREPARE_MISTAKES
 from tests.simulation.mistakes.workers import STORE_MISTAKES, WORKER_MISTAKES
+from tests.simulator import simulate
+from tests.simulator.drawing import CHOSEN_FROM, MEMBERS_FROM, MODES_FROM, draw_chosen, draw_members, draw_mode, draw_with_backups
+from tests.simulator.options import SECOND_US, Options, draw_plain
 
 MOST_SEEDS = 25
 """Each mistake is caught within so many seeds from where the search begins."""

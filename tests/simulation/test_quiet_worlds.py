@@ -10,9 +10,9 @@ from itertools import count, islice
 
 import pytest
 
-from brokerha.simulator.drawing import MODES_FROM, SPLITS_FROM, draw
-from brokerha.simulator.options import Options
-from brokerha.simulator.runs import simulate
+from tests.simulator.drawing import MODES_FROM, SPLITS_FROM, draw
+from tests.simulator.options import Options
+from tests.simulator.runs import simulate
 
 KINDS = {"quorum": SPLITS_FROM, **MODES_FROM}
 SEEDS = 6

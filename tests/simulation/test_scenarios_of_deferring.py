@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from brokerha.replication.site.config import Standing
-from brokerha.simulator.checks.truth import Violation
 from tests.simulation.mistakes.catalogue import planted
 from tests.simulation.scene import Scene, loaded, site
+from tests.simulator.checks.truth import Violation
 
 MASTERS = ("m1", "m2", "m3")
 LAG: dict[str, Any] = {"max_peer_lag_ms": 2_000}

@@ -14,11 +14,11 @@ from brokerha.model.epochs import FIRST
 from brokerha.model.records import EpochInstalled, EpochPromised
 from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochReport
 from brokerha.model.wire.messages import Bodies, Post
-from brokerha.simulator.checks.truth import Violation
-from brokerha.simulator.options import HOUR_US
 from brokerha.sync.epochs.proposing import Proposing
 from tests.simulation.mistakes.catalogue import planted
 from tests.simulation.split_scene import LAG_MS, SOON_MS, SplitScene
+from tests.simulator.checks.truth import Violation
+from tests.simulator.options import HOUR_US
 
 MASTERS = ("m1", "m2", "m3")
 

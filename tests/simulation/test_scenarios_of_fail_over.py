@@ -6,8 +6,8 @@ import pytest
 
 from brokerha.model.records import Accepted, TxDecided, TxPrepared, ViewStarted
 from brokerha.model.wire.process_messages import Confirmed
-from brokerha.simulator.network import both_ways
 from tests.simulation.group_scene import FAIL_OVER_MS, GroupScene
+from tests.simulator.network import both_ways
 
 
 @pytest.mark.parametrize("backups", [1, 2, 3])

@@ -10,11 +10,11 @@ from brokerha.model.epochs import ADD, REMOVE
 from brokerha.model.ids import NodeId
 from brokerha.model.records import EpochInstalled, EpochPromised
 from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Join
-from brokerha.simulator.checks.truth import Violation
 from brokerha.sync.core import SyncCore
 from brokerha.sync.membership import DONE, Wish
 from tests.simulation.mistakes.catalogue import planted
 from tests.simulation.split_scene import LAG_MS, SOON_MS, SplitScene
+from tests.simulator.checks.truth import Violation
 
 A_CHANGE_MS = 6 * LAG_MS
 """Enough for a master to read what there is, ask to join and be taken in, or for one to be taken out."""

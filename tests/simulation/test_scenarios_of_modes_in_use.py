@@ -8,8 +8,8 @@ import pytest
 
 from brokerha.model.errors import NotReady
 from brokerha.model.ready import OpenLoad, RestoreKept
-from brokerha.simulator.processes import Aim
 from tests.simulation.mode_scene import MODES, UK, US, ModeScene, has_all, once, written
+from tests.simulator.processes import Aim
 
 STILL_MS = 2_000
 """For so long a worker is still counted on."""

@@ -12,8 +12,8 @@ import pytest
 
 from brokerha.model import states
 from brokerha.model.epochs import FIRST
-from brokerha.simulator.options import SECOND_US
 from tests.simulation.split_scene import LAG_MS, SOON_MS, SplitScene
+from tests.simulator.options import SECOND_US
 
 MASTERS = ("m1", "m2", "m3")
 LONG_MS = 30_000

@@ -13,10 +13,10 @@ from brokerha.master.config import RetentionConfig
 from brokerha.master.retention import Owner, Retention
 from brokerha.model import states
 from brokerha.model.records import IdsTaken, StateTaken
-from brokerha.simulator.processes import Aim
 from brokerha.sync import transferring
 from tests.simulation.scene import NO_SCRUB, loaded
 from tests.simulation.split_scene import SplitScene
+from tests.simulator.processes import Aim
 
 KEPT = RetentionConfig(max_size=20, slack=1, hard_limit=40)
 

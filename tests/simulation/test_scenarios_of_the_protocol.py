@@ -12,10 +12,10 @@ import pytest
 
 from brokerha.model import states
 from brokerha.model.wire.messages import Bodies
-from brokerha.simulator.checks.truth import Violation
-from brokerha.simulator.options import HOUR_US
 from tests.simulation.mistakes.catalogue import planted
 from tests.simulation.scene import Scene
+from tests.simulator.checks.truth import Violation
+from tests.simulator.options import HOUR_US
 
 MASTERS = ("m1", "m2", "m3")
 

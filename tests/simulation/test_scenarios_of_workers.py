@@ -13,8 +13,8 @@ from brokerha.model import states
 from brokerha.model.ids import NodeId
 from brokerha.model.wire.messages import ChunksWanted, Outgoing
 from brokerha.replication.site.config import Standing
-from brokerha.simulator.processes import Aim
 from tests.simulation.scene import QUICK, Scene, fill, loaded, lose, probe_of, site
+from tests.simulator.processes import Aim
 
 
 class TestProbe:

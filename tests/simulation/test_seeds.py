@@ -13,8 +13,10 @@ from collections.abc import Callable
 
 import pytest
 
-from brokerha.simulator import Summary, campaign, simulate
-from brokerha.simulator.drawing import (
+from brokerha.sync import catching_up
+from brokerha.sync.epochs import epochs
+from tests.simulator import Summary, campaign, simulate
+from tests.simulator.drawing import (
     BESIDE,
     CHOSEN_FROM,
     FAULTS_OF_BACKUPS,
@@ -30,9 +32,7 @@ from brokerha.simulator.drawing import (
     draw_mode,
     draw_split,
 )
-from brokerha.simulator.options import FAULTS, SECOND_US, draw_plain
-from brokerha.sync import catching_up
-from brokerha.sync.epochs import epochs
+from tests.simulator.options import FAULTS, SECOND_US, draw_plain
 
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
 SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "330"))

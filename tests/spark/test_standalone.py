@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from brokerha.cli.bench.pipeline_log import write_backup
 from brokerha.stores.backup.directory import BackupFolder
+from tests.bench.pipeline_log import write_backup
 from tests.support.spark_servers import LOOPBACK, ON_CLUSTER, SOON_S, cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.campaign]

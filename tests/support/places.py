@@ -26,7 +26,7 @@ OF_THE_PIPELINE = (
     "tests/unit/cli/pipeline/test_pipeline_load.py",
 )
 """Those that start Spark, a part of their own."""
-OF_SLOW = ("tests/docs", "tests/simulation", "tests/system", "tests/unit/cli/bench", "tests/unit/deploying", "tests/unit/log")
+OF_SLOW = ("tests/docs", "tests/simulation", "tests/system", "tests/unit/bench", "tests/unit/deploying", "tests/unit/log")
 """Folders of slow tests that need no broker."""
 ONE_SITE = "tests/system/clients"
 """Its files share a running site, which only one worker of a run must start."""

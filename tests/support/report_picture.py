@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 
-from brokerha.cli.bench.pipeline_log import entries
 from brokerha.cli.main import main
 from brokerha.model.operations import REJECTED
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.observations import Observation, append
+from tests.bench.pipeline_log import entries
 from tests.support.browser import browsing
 from tests.unit.pipeline.made_archives import archive_of
 

@@ -1,11 +1,11 @@
-"""``brokerha bench sync``, ``tx`` and ``fail-over`` measure real processes, shortly here: their figures add up."""
+"""``python -m tests.bench sync``, ``tx`` and ``fail-over`` measure real processes, shortly here: their figures add up."""
 
 from __future__ import annotations
 
 import pytest
 
-from brokerha.cli.bench import backups
-from brokerha.cli.bench.options import BenchOptions
+from tests.bench import backups
+from tests.bench.options import BenchOptions
 
 
 @pytest.mark.campaign

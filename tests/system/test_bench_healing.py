@@ -1,11 +1,11 @@
-"""``brokerha bench copy`` and ``replay`` measure a real site, a small one here: their figures add up."""
+"""``python -m tests.bench copy`` and ``replay`` measure a real site, a small one here: their figures add up."""
 
 from __future__ import annotations
 
 import pytest
 
-from brokerha.cli.bench import healing
-from brokerha.cli.bench.options import BenchOptions
+from tests.bench import healing
+from tests.bench.options import BenchOptions
 
 
 @pytest.mark.campaign

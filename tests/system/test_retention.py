@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.cli.bench.site import Load, put
 from brokerha.embedded import EmbeddedCluster, FrontWire
+from tests.bench.site import Load, put
 from tests.support.configs import config_of
 
 WINDOW = 200

@@ -19,7 +19,7 @@ from tests.tidy.test_tidy import modules, tracked, tree_of
 ENTRIES_MAX = 25
 CROWDED: dict[str, int] = {
     # All floors stand in it, and what an installation asks for at this place: `programs` and `py.typed`.
-    "brokerha": 28
+    "brokerha": 27
 }
 """Folder -> its number of entries today. To be emptied; a new one needs a reason beside it."""
 

@@ -244,9 +244,14 @@ class LazyCommands(Mapping[str, Any]):
             if inner := LazyCommands(self._places, self._defaults, f"{path} "):
                 made.commands = inner
             return made
-        alone = Group("", add_completion=False)
-        alone.command(name, defaults=self._defaults.get(path))(found)
-        return typer.main.get_command(alone)
+        return single(name, found, self._defaults.get(path))
+
+
+def single(name: str, command: Callable[..., Any], defaults: Mapping[str, Any] | None = None) -> Any:
+    """Return the command of one function."""
+    alone = Group("", add_completion=False)
+    alone.command(name, defaults=defaults)(command)
+    return typer.main.get_command(alone)
 
 
 class _Short:

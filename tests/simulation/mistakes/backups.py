@@ -23,13 +23,13 @@ from brokerha.replication.role import role as role_module
 from brokerha.replication.role.gate import Gate
 from brokerha.replication.role.role import Role, Standing, Verdict, judge
 from brokerha.replication.role.table import RoleState
-from brokerha.simulator.disk import SimJournal
 from brokerha.transactions.coordinator import Coordinator
 from brokerha.transactions.deciding import Deciding
 from brokerha.transactions.locks import Locks
 from brokerha.transactions.participant import Participant
 from brokerha.transactions.transaction import Transaction
 from tests.simulation.mistakes.patches import Patch, always, never, nothing
+from tests.simulator.disk import SimJournal
 
 # The replacements below take ``self`` of classes whose insides they must touch.
 

@@ -22,10 +22,10 @@ from brokerha.master.deferring import Deferring
 from brokerha.model.errors import JournalDamaged
 from brokerha.model.ids import Instant, Lsn
 from brokerha.model.records import Accepted, Appended, BodiesHeld, ClockReserved, EpochInstalled, EpochPromised, Record
-from brokerha.simulator.disk import SimJournal
 from brokerha.sync.round import is_derived
 from brokerha.sync.state import SyncState
 from tests.simulation.mistakes.patches import Patch
+from tests.simulator.disk import SimJournal
 
 # The replacements below take ``self`` of classes whose insides they must touch.
 

@@ -16,8 +16,8 @@ import pytest
 from brokerha.log.copies import LogCopy
 from brokerha.log.log import Log
 from brokerha.model.errors import JournalError
-from brokerha.simulator.disk import SimDisk
 from tests.contracts.journal_copy_contract import carry
+from tests.simulator.disk import SimDisk
 from tests.unit.log.turns import Author, everything, result_of
 
 BOUNDS: dict[str, Any] = {"segment_bytes": 3_000, "ids_held": 20}
