@@ -33,8 +33,8 @@ app = Group(
 )
 
 COMMANDS: dict[str, str] = {
-    "demo": "brokerha.cli.machine.node:demo",
-    "up": "brokerha.cli.machine.node:up",
+    "demo": "brokerha.cli.machine.up:demo",
+    "up": "brokerha.cli.machine.up:up",
     "status": "brokerha.cli.cluster.status:status",
     "doctor": "brokerha.cli.machine.doctor:doctor",
     "support-bundle": "brokerha.cli.machine.doctor:support_bundle",

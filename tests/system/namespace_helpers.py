@@ -94,8 +94,8 @@ def _say_ready() -> None:
 
 def _up(path: Path, namespaces: dict[str, str]) -> int:
     # Here, because the others are small processes that begin at once.
-    from brokerha.cli.machine.node import node_command
     from brokerha.cli.machine.supervising import Up
+    from brokerha.cli.machine.up import node_command
     from brokerha.nodes.config.cluster import load_config
 
     # Else it would start nodes again and again in namespaces that somebody removed after this test was killed.

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from brokerha.cli.machine import node as up_module
 from brokerha.cli.machine import supervising
-from brokerha.cli.machine.node import node_command
+from brokerha.cli.machine import up as up_module
 from brokerha.cli.machine.supervising import Lines, Up
+from brokerha.cli.machine.up import node_command
 from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
 
