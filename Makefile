@@ -10,7 +10,7 @@ VERSION = $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' brokerha/model/__init__.py
 LOCKED = $(TOOLS)/bin/uv pip compile --python-version 3.11 --python-platform linux --generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast campaigns nemesis docs lint format simulate bench lock release clean
+.PHONY: help venv demo test test-fast campaigns nemesis docs reference lint format simulate bench lock release clean
 
 help:       ## this list
 	@sed -n 's/^\([a-z-]*\): *[a-z$$()A-Z-]* *##/\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -37,6 +37,9 @@ campaigns: venv ## the long forms of tests that run in a short form each time (t
 
 docs: venv ## the documentation as a site, build/site/index.html; searched when `mkdocs serve` shows it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+reference: venv ## the pages of docs/reference that are made from the code
+	$(BIN)/python -m tests.reference
 
 nemesis: venv ## HOURS=0.1 SEED=7 of every fault over everything that is done with a cluster, and one page of what came of it
 	$(BIN)/python -m tests.system.nemesis --hours $(HOURS) $(if $(SEED),--seed $(SEED))

@@ -18,10 +18,10 @@ import pytest
 
 from brokerha.cli.cluster import quarantine
 from brokerha.cli.main import main
-from brokerha.cli.reference import FOLDER, OUTPUTS, files, lines_of, schema_of
 from brokerha.master.split_report import listed, shown
 from brokerha.transports.tools.quarantine import Quarantined
 from tests.docs.json_outputs import COMMANDS, Here, small_cluster
+from tests.reference.json_outputs import OUTPUTS, lines_of, schema_of
 from tests.support.logs import memory_log
 from tests.unit.master.test_split_report import facts, go_on, went_back
 
@@ -83,15 +83,6 @@ def test_no_field_was_taken_away() -> None:
     now = {line for name in OUTPUTS for line in lines_of(name)}
     assert not promised - now, "fields that were promised are gone"
     assert not now - promised, "new fields: append them to tests/docs/json_fields.txt"
-
-
-def test_the_page_and_the_schemas_are_up_to_date() -> None:
-    made = files()
-    assert [str(path) for path, text in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != text] == [], (
-        "run python -m brokerha.cli.reference"
-    )
-    assert {path.name for path in (FOLDER / "schemas").iterdir()} == {path.name for path in made if path.suffix == ".json"}
-    assert all(json.loads(text)["title"] == path.stem for path, text in made.items() if path.suffix == ".json")
 
 
 def test_messages_in_quarantine_have_the_fields_of_their_schemas(

@@ -1,27 +1,26 @@
-"""Pages about the Python API, the papers' sentences and situations: each is what the code and the tests say, and leaves nothing out."""
+"""Pages made from the code, and that of situations: each is what the code and the tests say, and leaves nothing out."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
-
-import pytest
 
 import brokerha
 from tests.docs.pages import ROOT, rows_of, text_of
-from tests.support import api_page, sentences
-from tests.support.api_page import INSIDE, PARTS, public
+from tests.reference import __main__ as reference
+from tests.reference import sentences
+from tests.reference.api import INSIDE, PARTS, public
 
 API = "docs/reference/api.md"
 
 
-@pytest.mark.parametrize(
-    ("page", "made", "by"),
-    [(API, api_page.page, "tests.support.api_page"), ("docs/reference/sentences.md", sentences.page, "tests.support.sentences")],
-)
-def test_the_page_is_up_to_date(page: str, made: Callable[[], str], by: str) -> None:
-    assert text_of(page) == made(), f"run: python -m {by} > {page}"
+def test_the_pages_are_up_to_date() -> None:
+    assert list(reference.outdated()) == [], "run: python -m tests.reference"
+
+
+def test_no_schema_is_left_of_what_is_gone() -> None:
+    made = {name for name in reference.pages() if name.startswith("schemas/")}
+    assert {f"schemas/{path.name}" for path in (reference.FOLDER / "schemas").iterdir()} == made
 
 
 def test_every_test_of_the_papers_says_its_sentence() -> None:

@@ -27,8 +27,6 @@ LONGER: dict[str, int] = {}
 
 UNREACHED: dict[str, str] = {
     "brokerha.aio": "programs of users import it",
-    "brokerha.cli.reference": "writes docs/reference/commands.md, json.md and schemas, by hand and in its test",
-    "brokerha.nodes.config.page": "writes docs/reference/configuration.md, by hand and in its test",
     **dict.fromkeys(
         (
             "consumers.changes",

@@ -1,13 +1,10 @@
-"""Every metric of a node: its type, its labels, and its meaning; for Prometheus, and for docs/reference/metrics.md:
-
-    python -m brokerha.http.operating.families > docs/reference/metrics.md
+"""Every metric of a node: its type, its labels, and its meaning; for Prometheus, and for docs/reference/metrics.md.
 
 A number of a node that is missing here is still shown, as a gauge without a meaning; the tests refuse it.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -204,14 +201,6 @@ SECTIONS: Final = {
 FAMILIES: Final[dict[str, Family]] = {name: family for section in SECTIONS.values() for name, family in section.items()}
 """By name, without the prefix."""
 
-_PAGE: Final = """\
-# Metrics
-
-Written from the code: `python -m brokerha.http.operating.families`. How to have them collected, and which ones to be woken up by:
-[monitoring](../monitoring.md). All names begin with `brokerha_`. A counter begins at 0 with the process. A histogram `x` has the samples
-`x_bucket`, with the label `le`, `x_sum` and `x_count`.
-"""
-
 
 class NodeCollector(Collector):
     """Numbers of a node for `prometheus_client`: each family once, with all its samples."""
@@ -252,19 +241,3 @@ def numbers_of(text: str) -> Numbers:
     samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
     named = ((each.name.removeprefix(PREFIX), each) for each in samples)
     return {(name, *each.labels.values()) if each.labels else name: each.value for name, each in named}
-
-
-def page() -> str:
-    """Return the text of docs/reference/metrics.md."""
-    parts = [_PAGE]
-    for title, section in SECTIONS.items():
-        lines = ["| metric | type | labels | meaning | worth a look when |", "|---|---|---|---|---|"]
-        for name, family in section.items():
-            labels = ", ".join(f"`{label}`" for label in family.labels)
-            lines.append(f"| `{name}` | {family.type} | {labels} | {family.meaning} | {family.alarm} |")
-        parts.append(f"## {title}\n\n" + "\n".join(lines) + "\n")
-    return "\n".join(parts)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())

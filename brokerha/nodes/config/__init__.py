@@ -4,6 +4,4 @@
     cluster.py       the tables of the settings of ``[cluster]`` and of nodes, the configuration of each part of a node, and added workers
     file.py          the text, and the place of each value; the environment laid over it
     rules.py         rules between values
-    page.py          the reference page, from page.template and the tables
-    page.template    the text around the tables
 """

@@ -18,12 +18,12 @@ import pytest
 
 from brokerha.cli.common import exits
 from brokerha.cli.machine import doctor
-from brokerha.cli.reference import commands_page
 from brokerha.doctor import machine_facts
 from brokerha.doctor.facts import DataFact, LimitsFact
 from brokerha.doctor.judging import FREE_ENOUGH_BYTES, MEMORY_WARNING_BYTES, SLOW_FSYNC_MS
 from brokerha.model.ids import NodeId
 from tests.docs.json_outputs import Here, small_cluster
+from tests.reference.commands import page
 from tests.support.free_ports import free_ports
 from tests.unit.cli.conftest import Ran
 
@@ -174,7 +174,7 @@ def test_without_rights_no_command_says_that_a_person_has_to_act(run: Callable[.
 
 
 def test_every_code_of_the_table_is_shown() -> None:
-    table = {int(code) for code in re.findall(r"^\| (\d+) \|", commands_page(), re.MULTILINE)}
+    table = {int(code) for code in re.findall(r"^\| (\d+) \|", page(), re.MULTILINE)}
     assert table == {exits.NOT_ALLOWED, *(code for code, _ in (*IN_CLUSTER, *WITHOUT))}
     named = {exits.DONE, exits.DEGRADED, exits.FAILED, exits.UNREACHABLE, exits.USAGE, exits.NOT_ALLOWED, exits.CONFIGURATION}
     assert table == named

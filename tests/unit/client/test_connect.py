@@ -13,7 +13,7 @@ from brokerha import aio, embedded
 from brokerha.client import Client, Session
 from brokerha.client.http_wire import HttpWire
 from brokerha.model import errors
-from tests.support import api_page
+from tests.reference import api
 
 CLUSTER = """
 [cluster]
@@ -47,7 +47,7 @@ def test_the_public_names_are_there() -> None:
 
 
 def test_every_type_of_the_page_has_a_name_for_annotations() -> None:
-    types = {each for part in api_page.PARTS for each in part.types if each.__module__ not in {aio.__name__, embedded.__name__}}
+    types = {each for part in api.PARTS for each in part.types if each.__module__ not in {aio.__name__, embedded.__name__}}
 
     assert {getattr(brokerha, each.__name__) for each in types} == types
     assert {each.__name__ for each in types} | {"LargeTransaction", "Session", "__version__", "connect", "errors"} == set(

@@ -14,7 +14,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from brokerha.embedded import EmbeddedCluster
-from brokerha.http.operating.families import FAMILIES, PREFIX, Family, exposition, page
+from brokerha.http.operating.families import FAMILIES, PREFIX, Family, exposition
 from brokerha.model import states
 from brokerha.model.numbers import Histogram
 from brokerha.nodes.config.cluster import BackupEntry, ClusterConfig, MasterEntry, WorkerEntry
@@ -120,11 +120,6 @@ def test_counters_are_there_before_they_count(told: Told) -> None:
     assert reasons["UnsupportedType"] == 0
     assert {each.labels["reason"] for each in told["b1"]["brokerha_rejected_messages_total"].samples} >= {*OF_NODES}
     assert [each.value for each in told["m2"]["brokerha_worker_out_of_sync_total"].samples] == [0]
-
-
-def test_the_page_is_what_the_table_says() -> None:
-    written = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
-    assert written == page(), "run: python -m brokerha.http.operating.families > docs/reference/metrics.md"
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -8,7 +8,6 @@ import pytest
 
 from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.config.cluster import ClusterConfig, load_config
-from brokerha.nodes.config.page import page
 from brokerha.replication.site.config import FeedConfig
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.sync.config import SyncConfig
@@ -164,11 +163,3 @@ def test_a_secret_comes_from_a_file_without_its_line_break(tmp_path):
     secret.write_text("amqp://u:p@h/v\n")
     without = GOOD.replace('broker = "amqp://guest:guest@127.0.0.1:5672/orders"\n', "")
     assert load(tmp_path, without, {"BROKERHA_CLUSTER_BROKER_FILE": str(secret)}).broker == "amqp://u:p@h/v"
-
-
-# ---- the page
-
-
-def test_the_reference_page_is_up_to_date():
-    written = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
-    assert written == page(), "run: python -m brokerha.nodes.config.page > docs/reference/configuration.md"

@@ -1,16 +1,10 @@
-"""The page of the Python API: docs/reference/api.md, from the signatures and docstrings of what `brokerha` exports.
-
-To make it:
-
-    python -m tests.support.api_page > docs/reference/api.md
-"""
+"""The page of the Python API: docs/reference/api.md, from the signatures and docstrings of what `brokerha` exports."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import re
-import sys
 import textwrap
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -24,7 +18,7 @@ from brokerha.model import ids
 HEAD = """\
 # The Python API
 
-<!-- Made by `python -m tests.support.api_page` from signatures and docstrings; change these, not this page. -->
+<!-- Made by `python -m tests.reference` from signatures and docstrings; change these, not this page. -->
 
 What `import brokerha` promises. All of it is typed (`py.typed`), and checked by `mypy --strict`.
 
@@ -231,7 +225,3 @@ def _errors(error: type[BaseException], depth: int) -> Iterator[str]:
     for each in error.__subclasses__():
         if each.__name__ in errors.__all__:
             yield from _errors(each, depth + 1)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())

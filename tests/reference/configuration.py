@@ -1,13 +1,7 @@
-"""The reference page of the cluster file: page.template with the tables of the settings in it.
-
-    python -m brokerha.nodes.config.page > docs/reference/configuration.md
-
-A test fails when the page is not up to date.
-"""
+"""The reference page of the cluster file: configuration.template with the tables of the settings in it."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from string import Template
@@ -15,7 +9,7 @@ from string import Template
 from brokerha.nodes.config.cluster import sections
 from brokerha.nodes.config.settings import WORDS, Setting, in_file
 
-_PAGE = Path(__file__).with_name("page.template")
+_PAGE = Path(__file__).with_name("configuration.template")
 
 
 def page() -> str:
@@ -32,7 +26,3 @@ def _table(rows: Iterable[Setting]) -> str:
         cells = (f"`{row.name}`", WORDS[row.type], default, row.unit, row.bounds, effect, row.meaning)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())

@@ -1,9 +1,4 @@
-"""The page of the papers' sentences and their tests: docs/reference/sentences.md, from the docstrings of tests/unit/paper.
-
-To make it:
-
-    python -m tests.support.sentences > docs/reference/sentences.md
-"""
+"""The page of the papers' sentences and their tests: docs/reference/sentences.md, from the docstrings of tests/unit/paper."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests/unit/paper"
 HEAD = """# The papers, sentence by sentence
 
-<!-- Made by `python -m tests.support.sentences` from the docstrings of the tests; change these, not this page. -->
+<!-- Made by `python -m tests.reference` from the docstrings of the tests; change these, not this page. -->
 
 What brokerha is made from says what it should do, sentence by sentence. Each sentence has a test that quotes it, or names what it is about, and says where this system does more, or
 does it another way.
@@ -46,7 +41,3 @@ def _tests(path: Path) -> list[ast.FunctionDef]:
 def _said(test: ast.FunctionDef) -> str:
     first, _, _ = (ast.get_docstring(test) or "").partition("\n\n")
     return " ".join(first.split()).replace("|", "\\|").replace("<", "&lt;")
-
-
-if __name__ == "__main__":
-    print(page(), end="")
