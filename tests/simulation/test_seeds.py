@@ -1,9 +1,10 @@
 """The seeds of `make test`: worlds with every kind of bad luck, and not one violation. Half of the first have backups; the others split,
 or have masters that come and go.
 
-The first seeds are fixed, so that a failure on one machine is a failure on all of them. BROKERHA_SIMULATION_FIRST_SEED chooses
-others (for splits and members it is added to their first), BROKERHA_SIMULATION_SEEDS, BROKERHA_SIMULATION_SPLITS,
-BROKERHA_SIMULATION_MODE (for each of none, simple and smart), BROKERHA_SIMULATION_CHOSEN and BROKERHA_SIMULATION_MEMBERS how many.
+The seeds are fixed, so that a failure on one machine is a failure on all of them. They are short ones: for the same processor time
+these catch as many planted mistakes as long ones. BROKERHA_SIMULATION_FIRST_SEED chooses others (0 the long ones; for the other kinds it is added
+to their first), BROKERHA_SIMULATION_SEEDS, BROKERHA_SIMULATION_SPLITS, BROKERHA_SIMULATION_MODE (for each of none, simple and smart),
+BROKERHA_SIMULATION_CHOSEN and BROKERHA_SIMULATION_MEMBERS how many.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tests.simulator.drawing import (
     LARGE_FROM,
     MEMBERS_FROM,
     MODES_FROM,
+    SHORT_FROM,
     SPLITS_FROM,
     SPLITTING,
     draw,
@@ -31,16 +33,24 @@ from tests.simulator.drawing import (
     draw_members,
     draw_mode,
     draw_split,
+    draw_with_backups,
 )
 from tests.simulator.options import FAULTS, SECOND_US, draw_plain
 
-FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
-SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "330"))
-SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "200"))
-OF_EACH_MODE = int(os.environ.get("BROKERHA_SIMULATION_MODE", "54"))
-CHOSEN = int(os.environ.get("BROKERHA_SIMULATION_CHOSEN", "54"))
-MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "50"))
+FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", str(SHORT_FROM)))
+SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "1650"))
+SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "1000"))
+OF_EACH_MODE = int(os.environ.get("BROKERHA_SIMULATION_MODE", "270"))
+CHOSEN = int(os.environ.get("BROKERHA_SIMULATION_CHOSEN", "270"))
+MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "270"))
 FEW = 8
+DRAWERS = {
+    0: lambda seed: draw_with_backups(seed) if seed % 2 else draw_plain(seed),
+    SPLITS_FROM: draw_split,
+    MEMBERS_FROM: draw_members,
+    **dict.fromkeys(MODES_FROM.values(), draw_mode),
+    CHOSEN_FROM: draw_chosen,
+}
 
 
 def _told(summary: Summary) -> str:
@@ -90,8 +100,8 @@ def test_seeds_that_split_pass(covered: Callable[[str], None]):
     assert summary.seeds == SPLITS
     # Whoever is left out comes back, at the end of the run at the latest, and that takes an epoch.
     assert begun > SPLITS // 3
-    assert left_out > SPLITS // 5
-    assert taken_back > SPLITS // 6
+    assert left_out > SPLITS // 6
+    assert taken_back > SPLITS // 8
 
 
 @pytest.mark.slow
@@ -109,7 +119,7 @@ def test_seeds_in_which_every_side_of_a_split_goes_on_pass(mode: str, covered: C
     assert not summary.failures, _told(summary)
     assert summary.seeds == OF_EACH_MODE
     assert begun > OF_EACH_MODE
-    assert back > OF_EACH_MODE // 12
+    assert back > OF_EACH_MODE // 20
     assert lineages > OF_EACH_MODE // 3
 
 
@@ -142,8 +152,8 @@ def test_seeds_whose_masters_come_and_go_pass(covered: Callable[[str], None]):
     assert not summary.failures, _told(summary)
     assert summary.seeds == MEMBERS
     assert added > MEMBERS // 2
-    assert gone > MEMBERS // 3
-    assert back > MEMBERS // 4
+    assert gone > MEMBERS // 5
+    assert back > MEMBERS // 5
 
 
 def test_even_seeds_draw_every_kind_of_cluster_and_fault_without_backups():
@@ -207,6 +217,16 @@ def test_later_seeds_of_each_kind_have_large_transactions_and_slow_processors():
         assert sum(options.load.large > 0 for options in later) == 20
         assert 20 < sum("slow processor" in options.faults for options in later) < 60
         assert not any("slow processor" in draw(seed).faults for seed in range(kind, kind + 100))
+
+
+def test_the_last_million_of_each_kind_is_short():
+    for kind in (0, SPLITS_FROM, MEMBERS_FROM, *MODES_FROM.values(), CHOSEN_FROM):
+        for seed in range(kind + SHORT_FROM, kind + SHORT_FROM + 20):
+            # What is drawn is the same, but for how much of it there is.
+            drawn, long = draw(seed), DRAWERS[kind](seed)
+            assert drawn.safety_steps == round(long.safety_steps / 3)
+            assert drawn.load.writes <= max(4, long.load.writes / 2)
+            assert (drawn.workers, drawn.sync) == (long.workers, long.sync)
 
 
 @pytest.mark.parametrize("mode", MODES_FROM)

@@ -8,6 +8,7 @@
     draw(60_000_000)    draw_chosen: the same while operators sometimes choose another strategy, also quorum
     draw(1_000_000)     as 0, with large transactions; among the later nine million seeds of each kind every fifth has some,
                         and in two of five, processors are sometimes slow
+    draw(9_000_000)     as those, a third as long: the last million seeds of each kind are short
 
 The second kind has fewer masters and workers and fewer other faults, so that its runs stay short.
 """
@@ -51,6 +52,9 @@ LARGE_FROM = 1_000_000
 """In each ten million seeds, every `LARGE_EVERY`th from here on has `LARGE` large transactions; this includes fresh seeds."""
 LARGE_EVERY = 5
 LARGE = 6
+SHORT_FROM = 9_000_000
+"""In each ten million seeds, those from here on are short: a third of the steps with faults, of the writes and of the transactions."""
+SHORT = 1 / 3
 SLOW_PROCESSORS = 0.4
 """Share of these later seeds in which nodes sometimes take few turns, and find much work in each."""
 MOST_MASTERS = 6
@@ -107,7 +111,15 @@ def draw(seed: int) -> Options:
         return drawn
     if Random(seed * 19 + 1).random() < SLOW_PROCESSORS:
         drawn = replace(drawn, faults={**drawn.faults, "slow processor": SECOND_US // 2})
-    return drawn if seed % LARGE_EVERY else replace(drawn, load=replace(drawn.load, large=LARGE))
+    if seed % LARGE_EVERY == 0:
+        drawn = replace(drawn, load=replace(drawn.load, large=LARGE))
+    return _shortened(drawn) if seed % SPLITS_FROM >= SHORT_FROM else drawn
+
+
+def _shortened(drawn: Options) -> Options:
+    load = replace(drawn.load, writes=max(4, round(drawn.load.writes * SHORT)), large=round(drawn.load.large * SHORT))
+    tx = replace(drawn.tx, runs=round(drawn.tx.runs * SHORT))
+    return replace(drawn, safety_steps=round(drawn.safety_steps * SHORT), load=load, tx=tx)
 
 
 def _drawn(seed: int) -> Options:

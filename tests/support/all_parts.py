@@ -228,9 +228,10 @@ CAMPAIGNS: dict[str, list[Part]] = {
     "campaigns": [
         Part(
             "seeds",
-            "twenty-four times the seeds",
+            "long seeds, nineteen thousand",
             [
                 "env",
+                "BROKERHA_SIMULATION_FIRST_SEED=0",
                 *(f"BROKERHA_SIMULATION_{name}={number}" for name, number in _SEEDS.items()),
                 *_pytest("seeds", "-m", "slow", "tests/simulation/test_seeds.py"),
             ],
