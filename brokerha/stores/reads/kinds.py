@@ -58,6 +58,8 @@ _NAMED: Final[Shapes] = {"name": text(512)}
 """A limit longer than any name."""
 _TEXTS: Final = either(TEXT, listed(TEXT, 0, LISTED_LIMIT))
 _KEY: Final = data(KEY_LIMIT_BYTES)
+_BOUND: Final = data(KEY_LIMIT_BYTES + 1)
+"""A key, or one with a zero byte more: the first that can come after it."""
 _SNAPSHOT: Final = text(TABLE_LIMIT_BYTES)
 _BITS: Final = number(1, BITS_LIMIT)
 _MESSAGE_ID: Final = Shape(
@@ -76,7 +78,7 @@ ARGUMENTS: Final[dict[str, Shapes]] = {
     "contexts": _PENDING,
     "get": {"key": needed(_KEY), "snapshot": _SNAPSHOT, **_PENDING},
     "range": {
-        "prefix": _KEY, "from": _KEY, "to": _KEY, "limit": _ROWS, "reverse": FLAG, "snapshot": _SNAPSHOT, **_PENDING,
+        "prefix": _KEY, "from": _BOUND, "to": _BOUND, "limit": _ROWS, "reverse": FLAG, "snapshot": _SNAPSHOT, **_PENDING,
     },
     "tables": {},
     "snapshots": {},

@@ -15,7 +15,7 @@ import pytest
 import brokerha
 from brokerha.client import Client, exporting
 from brokerha.client.calls import Calls
-from brokerha.client.exporting import Range, export
+from brokerha.client.exporting import Range, export, export_snapshot
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import InvalidRequest, NotReady, TooLarge
 from brokerha.nodes.config.cluster import ClusterConfig, MasterEntry, WorkerEntry
@@ -45,6 +45,15 @@ def db(tmp_path: Path) -> Iterator[Client]:
 
 def account(number: int) -> bytes:
     return b"account-%03d" % number
+
+
+def test_an_export_goes_on_after_a_key_of_the_greatest_length(db: Client) -> None:
+    keys = [b"k" * 399 + b"%d" % number for number in range(3)]
+    lsn = db.write([("put", "long", key, b"v") for key in keys], timeout=WAIT_S).lsn
+    db.snapshot("now", "long", timeout=WAIT_S)
+    wanted = Range("long", b"", b"", None)
+    for found in (export(db, wanted, lsn, WAIT_S, page_rows=1), export_snapshot(db, "now", wanted, lsn, WAIT_S, page_rows=1)):
+        assert [key for key, _ in found.rows] == keys
 
 
 def test_sums_are_kept_in_every_export_while_amounts_move(db: Client) -> None:
