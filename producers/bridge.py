@@ -3,15 +3,18 @@
     python -m brokerha.programs.producers.bridge --from amqp://guest:guest@127.0.0.1:5672/shop --queue orders --to http://127.0.0.1:7201 --into inbox
 
 A message leaves RabbitMQ after its copy is applied. Its id becomes the id of the transaction, so a message that is delivered or published
-again arrives once. A message without an id can arrive twice. A message that brokerha rejects goes to the dead letters of its queue. The
-program waits for an absent broker or cluster. SIGTERM ends it with exit code 0; RabbitMQ then delivers unfinished messages again.
+again arrives once. A message without an id can arrive twice. A message that brokerha never takes (above 8 MiB, for instance) goes to the
+dead letters of its queue; without a dead-letter exchange RabbitMQ drops it. The program waits for an absent broker or cluster. SIGTERM
+ends it with exit code 0; RabbitMQ then delivers unfinished messages again.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import logging
+import re
 import signal
 import sys
 import threading
@@ -39,13 +42,17 @@ def move(parameters: pika.URLParameters, queue: str, cluster: brokerha.Client, i
             if method is None:
                 continue
             key = f"{queue}/{properties.message_id}" if properties.message_id else ""
+            if key and not re.fullmatch("[!-~]{1,128}", key):  # No id of a transaction.
+                key = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
             try:
                 done = cluster.publish(into, body, properties.content_type or "application/octet-stream", key=key)
             except (InvalidRequest, Rejected) as error:
                 # A rejected id stays rejected. A message without an id gets a new transaction next time.
                 if isinstance(error, Rejected) and not key:
                     raise
-                log.error("message %s is put aside: %s", properties.message_id, error)
+                log.error(
+                    "message %s goes to the dead letters of its queue, or is gone if it has none: %s", properties.message_id, error
+                )
                 channel.basic_reject(method.delivery_tag, requeue=False)
             else:
                 log.info("message %s has LSN %d", properties.message_id, done.lsn)

@@ -7,11 +7,13 @@ import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, Self
+from unittest.mock import Mock
 
 import pika
 import pytest
 
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, Rejected
+from brokerha.model.ids import is_tx_id
 from producers import bridge
 
 
@@ -73,3 +75,20 @@ def test_a_message_leaves_the_queue_when_it_is_taken_or_never_can_be(
     with contextlib.nullcontext() if ends else pytest.raises(BrokerhaError):
         bridge.move(pika.URLParameters("amqp://h/"), "q", cluster, "into", threading.Event())
     assert channel.ends == ends
+
+
+@pytest.mark.parametrize(("queue", "message_id"), [("q", "id 7"), ("q", "sieben-ü"), ("q", "7" * 127), ("große bestellungen", "7")])
+def test_a_queue_or_an_id_that_makes_no_transaction_id_costs_no_message(
+    monkeypatch: pytest.MonkeyPatch, queue: str, message_id: str
+) -> None:
+    """Each was refused, and gone where the queue had no dead letters."""
+    keys: list[str] = []
+    for each in (message_id, message_id, "7" + message_id):
+        channel = Channel(each)
+        monkeypatch.setattr(pika, "BlockingConnection", Mock(return_value=channel))
+        cluster: Any = Mock()
+        bridge.move(pika.URLParameters("amqp://h/"), queue, cluster, "into", threading.Event())
+        keys.append(cluster.publish.call_args.kwargs["key"])
+    assert all(is_tx_id(key) for key in keys)
+    # The same message is the same transaction, and another one is another
+    assert keys[0] == keys[1] != keys[2]
