@@ -36,8 +36,8 @@ FIELDS = (
 ROLES = ("master", "backup", "worker")
 
 
-_NO_BROKER = "the node that tells this has no connection to the broker"
-_START_BROKER = "start the broker first"
+_NO_BROKER = "the node that tells this reaches nobody over its broker"
+_BROKER_FIRST = "first do what the row of that node asks for"
 
 
 class StatusGathering:
@@ -141,14 +141,14 @@ def heard_of(master: NodeId, problem: Problem | None = None) -> dict[str, Any]:
 def not_asked(master: NodeId) -> dict[str, Any]:
     """Return the row of a master that is possibly running: it was asked over a broker that is away."""
     reason = f"cannot be asked: {_NO_BROKER}"
-    return _row_of(master, {**states.describe(states.UNREACHABLE, reason), "action": _START_BROKER})
+    return _row_of(master, {**states.describe(states.UNREACHABLE, reason), "action": _BROKER_FIRST})
 
 
 def cut_off(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row of a worker or backup while the broker is away: a silent one is possibly running."""
     if row["state"] not in {states.UNKNOWN, states.JOINING}:
         return row
-    return {**row, "reason": f"nothing can be said of it: {_NO_BROKER}", "action": _START_BROKER}
+    return {**row, "reason": f"nothing can be said of it: {_NO_BROKER}", "action": _BROKER_FIRST}
 
 
 def without_primary(master: NodeId) -> dict[str, Any]:

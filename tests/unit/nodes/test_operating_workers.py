@@ -131,8 +131,8 @@ def test_of_a_silent_worker_nothing_is_said_while_the_broker_is_away(site: Site,
     assert site.row("m1")["state"] == states.WAITING_FOR_BROKER
     told = site.row("w2")
     assert (told["reason"], told["action"]) == (
-        "nothing can be said of it: the node that tells this has no connection to the broker",
-        "start the broker first",
+        "nothing can be said of it: the node that tells this reaches nobody over its broker",
+        "first do what the row of that node asks for",
     )
 
 

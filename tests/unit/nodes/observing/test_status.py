@@ -75,9 +75,9 @@ def test_a_master_that_cannot_be_asked_without_the_broker_is_not_told_to_be_star
     (row,) = gathered(timeout_ms=1, wire_state="waiting-for-broker")
     assert (row["state"], row["reason"]) == (
         states.UNREACHABLE,
-        "cannot be asked: the node that tells this has no connection to the broker",
+        "cannot be asked: the node that tells this reaches nobody over its broker",
     )
-    assert row["action"] == "start the broker first"
+    assert row["action"] == "first do what the row of that node asks for"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_master_that_cannot_be_asked_without_the_broker_is_not_told_to_be_star
 def test_without_the_broker_a_master_says_nothing_of_who_is_silent(state: str, is_told: bool):
     row = {"id": "m1b", "role": "backup", **states.describe(state, "not heard any more")}
     assert (cut_off(row) == row) is is_told
-    assert is_told or cut_off(row)["action"] == "start the broker first"
+    assert is_told or cut_off(row)["action"] == "first do what the row of that node asks for"
 
 
 def test_what_strangers_say_is_not_taken_in():
