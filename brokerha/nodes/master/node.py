@@ -21,7 +21,7 @@ from brokerha.master.command_arguments import AT_NODES
 from brokerha.master.config import MasterConfig
 from brokerha.master.core import MasterCore
 from brokerha.model import states
-from brokerha.model.errors import InvalidRequest, NotReady, TimedOut
+from brokerha.model.errors import ConfigurationError, InvalidRequest, NotReady, TimedOut
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.numbers import Numbers
 from brokerha.model.operations import LoggedRow, Operation
@@ -306,8 +306,8 @@ class MasterNode:
         self, body: bytes, txid: TxId, level: str, copies: int = 1, timeout_ms: int = 30_000, apart: str = WAIT
     ) -> Future[Reply]:
         if not self.loop.is_running:
-            message = "the master is not running"
-            raise NotReady(message)
+            why = f": {self.loop.fault}" if isinstance(self.loop.fault, ConfigurationError) else ""
+            raise NotReady(f"the master is not running{why}")
         ticket, future = self.tickets.for_future(txid)
         self._inbox.append(Submit(ticket, txid, body, level, copies, timeout_ms, apart))
         if self._ended:

@@ -40,6 +40,18 @@ def test_it_is_opened_by_the_path_of_its_file(tmp_path: Path, form: type) -> Non
         assert db.get("prices", "sku-1", min_lsn="latest") == b"9.90"
 
 
+def test_a_master_that_could_not_begin_says_why(tmp_path: Path) -> None:
+    """It finds out after its start that its virtual host belongs to another cluster."""
+    path = tmp_path / "cluster.toml"
+    path.write_text(FILE)
+    with EmbeddedCluster(path) as cluster:
+        db, loop = cluster.client(), cluster.masters["m1"].loop
+        assert loop.stop(30)
+        loop.fault = errors.ConfigurationError("the virtual host belongs to another cluster")
+        with pytest.raises(errors.NotReady, match="not running: the virtual host belongs to another cluster"):
+            db.put("prices", "sku-1", b"9.90")
+
+
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigurationError, match=r"cluster\.toml"):
         EmbeddedCluster(tmp_path / "cluster.toml")
