@@ -25,6 +25,8 @@ FETCH_LIMIT = 500
 """Bodies requested in one message."""
 ANSWER_LIMIT_BYTES = 4 * 1024 * 1024
 """Bodies sent in answer to one message; bodies over it are requested again."""
+PUSHED_LIMIT_BYTES = 16 * 1024 * 1024
+"""Bodies pushed in one round, and a last one beyond it: after a pause a backlog of any size can be stamped."""
 LOOSE_LIMIT = 100_000
 """Names of bodies without an entry that are remembered in memory; the journal still finds older ones."""
 
@@ -183,18 +185,27 @@ class BodyExchange:
                 due.append(asking.announced[0][1] + self._config.fetch_after_ms)
         return due
 
-    def pushed(self, stamped: Sequence[TxId], fresh: Mapping[TxId, bytes], to: Collection[NodeId]) -> list[Outgoing]:
-        """Return bodies of own transactions that were just stamped, for all peers; ``fresh`` ones are not in the journal yet."""
-        if not (to and stamped):
-            return []
+    def own(self, txids: Iterable[TxId], fresh: Mapping[TxId, bytes]) -> list[Item]:
+        """Return the first of these own transactions with their bodies: as many as one round can push, at least one.
+
+        ``fresh`` ones are not in the journal yet.
+        """
         items: list[Item] = []
+        size = 0
         node = self._config.node
-        for txid in stamped:
+        for txid in txids:
             body = fresh.get(txid)
             if body is None and (body := self._history.body(node, txid)) is None:
                 invariant(False, "an accepted transaction has its body", txid=txid)
             items.append((node, txid, body or b""))
-        return [Outgoing(node, part) for part in split(items, self._config.body_message_bytes) for node in to]
+            size += len(body or b"")
+            if size >= PUSHED_LIMIT_BYTES:
+                break
+        return items
+
+    def pushed(self, stamped: list[Item], to: Collection[NodeId]) -> list[Outgoing]:
+        """Return bodies of own transactions that were just stamped, for all peers."""
+        return [Outgoing(node, part) for part in split(stamped, self._config.body_message_bytes) for node in to]
 
     def beside(self, entries: Sequence[Ordered], reader: NodeId) -> tuple[Sequence[Ordered], list[Bodies]]:
         """Return the first entries whose bodies fit into one answer, and these bodies without those of the reader itself."""

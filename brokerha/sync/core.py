@@ -15,6 +15,7 @@ earlier one, so they are durable when it is sent. The core reads no clock, draws
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import islice
 
 from brokerha.model.epochs import first_epoch
 from brokerha.model.ids import Entry, Instant, NodeId, Ordered, TxId
@@ -23,7 +24,7 @@ from brokerha.model.records import Accepted, Appended, BodiesHeld, History, Mast
 from brokerha.model.wire.epoch_messages import Leave, Row
 from brokerha.model.wire.messages import Bodies, Fetch, Outgoing, Post
 from brokerha.sync import identity
-from brokerha.sync.bodies import in_records
+from brokerha.sync.bodies import Item, in_records
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.epochs.epochs import Epochs
 from brokerha.sync.peers import OLD, REFUSED, RESTARTED, Peer
@@ -268,11 +269,11 @@ class SyncCore(SyncState):
             return result
         is_frozen = self.is_standing_still()
         self._merge(result, now, is_frozen=is_frozen)
-        stamped = [] if is_frozen or not self.parked else self._stamp(result, now)
+        stamped = [] if is_frozen or not self.parked else self._stamp(result, now, fresh)
         if not is_frozen:
             self._add(result, now)
         result.messages, self._answers = [*result.messages, *self._answers], []
-        result.messages.extend(self.bodies.pushed(stamped, fresh, self.peers.peers))
+        result.messages.extend(self.bodies.pushed(stamped, self.peers.peers))
         if not is_frozen:
             self._fetch(result, now)
         result.messages.extend(self.posting.posts(self, now))
@@ -335,14 +336,15 @@ class SyncCore(SyncState):
         origin = stream.origin
         self.incoming.merge([(*entry, origin, number) for number, entry in enumerate(entries, first)])
 
-    def _stamp(self, result: RoundResult, now: Instant) -> list[TxId]:
-        """Give parked transactions timestamps, at most the window ahead of the added entries (R2)."""
+    def _stamp(self, result: RoundResult, now: Instant, fresh: dict[TxId, bytes]) -> list[Item]:
+        """Give parked transactions timestamps, at most the window ahead of the added entries (R2); return them with their bodies."""
         if not identity.is_known(self) or not self.recovery.is_over:
             return []  # The next epoch may have to recover at most one window of each master.
         room = self.config.stamp_window(len(self.epoch.members)) - (self.own.count - self.own.used)
-        stamped = [self.parked.popleft() for _ in range(min(room, len(self.parked)))]
+        stamped = self.bodies.own(islice(self.parked, max(0, room)), fresh)
         if stamped:
-            self._hold(self.own, list(zip(self.clock.ticks(now.wall_us, len(stamped)), stamped, strict=True)), result, now)
+            times = self.clock.ticks(now.wall_us, len(stamped))
+            self._hold(self.own, [(timestamp, self.parked.popleft()) for timestamp in times], result, now)
         return stamped
 
     def _add(self, result: RoundResult, now: Instant) -> None:

@@ -7,6 +7,7 @@ import pytest
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.wire.codec import encode_record
 from brokerha.model.wire.messages import Bodies, Fetch, Post
+from brokerha.sync import bodies
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.state import HybridClock
 from brokerha.sync.waiting import culprits
@@ -137,6 +138,22 @@ def test_transactions_beyond_the_queue_window_wait_without_a_timestamp() -> None
     assert table.cores["m1"].backlog() == 8
     table.settle()
     assert table.queue("m2") == [f"t{n}" for n in range(8)]
+
+
+def test_a_backlog_of_large_bodies_is_stamped_and_pushed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "PUSHED_LIMIT_BYTES", 300)
+    table = Table(2)
+    table.settle(4)
+    core = table.cores["m1"]
+    core.promised = (2, "m2")  # It waits for an epoch, and accepts meanwhile.
+    for name in range(10):
+        table.write("m1", f"t{name}", body=bytes(100))
+        table.round("m1")
+    core.promised = core.epoch.id
+    table.settle()
+    rounds = [sum(len(body) for _, _, body in sent.items) for sent in table.messages(Bodies, "m1", "m2")]
+    assert rounds == [300, 300, 300, 100]
+    assert table.queue("m2") == [f"t{name}" for name in range(10)]
 
 
 def test_posts_are_held_back_for_the_gap_and_then_sent() -> None:
