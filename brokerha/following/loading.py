@@ -103,8 +103,7 @@ class Loading:
         elif offer.snapshot:
             self.offer = offer
             self.phase = Phase.MAKING_ROOM
-            self._sizes = list(chunk_sizes(offer))
-            self.total_bytes = sum(self._sizes)
+            self.total_bytes = sum(size for _, size, _ in offer.files)
             self._decisions.append(BeginLoad(offer))
 
     def on_answer(self, answer: LoadBegun | ChunkKept | LoadFailed, now: Instant) -> None:
@@ -123,6 +122,8 @@ class Loading:
             return
         self.phase = Phase.FETCHING
         self._heard_ms = now.mono_ms
+        # The disk has checked the list of files, which comes from another process.
+        self._sizes = chunk_sizes(self.offer)
         self._kept = {number for number in begun.held if number < len(self._sizes)}
         self.done_bytes = sum(self._sizes[number] for number in self._kept)
         self._todo = deque(number for number in range(len(self._sizes)) if number not in self._kept)
@@ -140,7 +141,7 @@ class Loading:
         elif chunk.is_gone:
             self._has_lost_snapshot = True
             self._begin_anew(now)
-        elif chunk.number < len(self._sizes) and self._is_missing(chunk.number):
+        elif 0 <= chunk.number < len(self._sizes) and self._is_missing(chunk.number):
             self._in_flight.pop(chunk.number, None)
             self._at_disk.add(chunk.number)
             self._decisions.append(KeepChunk(chunk.number, chunk.data))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
@@ -78,6 +79,15 @@ def many(count: int) -> tuple[tuple[str, int, bytes], ...]:
 
 def test_chunks_are_numbered_over_all_files_and_the_last_of_a_file_may_be_short() -> None:
     assert chunk_sizes(Bench().offer()) == [10, 10, 5, 10]
+
+
+def test_an_offer_that_contradicts_itself_is_left_to_the_disk_which_refuses_it() -> None:
+    bench = Bench()
+    offer = dataclasses.replace(bench.offer(is_made=False), snapshot=bench.load.request, chunk_bytes=0)
+    bench.load.on_offered("w2", offer, bench.now())
+    assert bench.decided() == [BeginLoad(offer)]
+    bench.load.on_failed("the snapshot has chunks of 0 bytes", bench.now())
+    assert bench.load.source == "w3"
 
 
 def test_from_the_question_to_the_open_copy() -> None:
