@@ -20,6 +20,7 @@ Must never remove a file that the checkpoint on disk needs, or write after the r
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from typing import Any
 
 import msgpack
 
+from brokerha.log.disks import FULL
 from brokerha.log.frames import (
     BEGIN,
     HEAD,
@@ -196,7 +198,11 @@ class Segments:
     def write_checkpoint(self, values: Any, unsynced: list[str], gone: list[Segment]) -> None:
         """Write the checkpoint of all closed segments except ``gone`` ones; it names the ``unsynced`` files, not yet durable."""
         for name in unsynced:
-            self.disk.sync(name)
+            try:
+                self.disk.sync(name)
+            except OSError as error:
+                # Even of a full disk: nothing writes these bytes again, and a later sync would not tell that they are lost.
+                raise OSError(errno.EIO if error.errno in FULL else error.errno, error.strerror, name) from error
         places = {segment.place for segment in gone}
         closed = [segment.packed() for segment in self.all[:-1] if segment.place not in places]
         state = closed, self.active.place, self.active.first, self.index.packed(places), values

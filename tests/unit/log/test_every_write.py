@@ -272,3 +272,37 @@ def test_a_log_for_which_there_is_no_descriptor_left_goes_on_in_its_segment(
     again = Log(disk, "c", "m1", segment_bytes=3_000, ids_held=ids_held)
     assert again.state().lsn == 80
     assert list(again.verify()) == []
+
+
+@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EDQUOT])
+def test_ids_that_a_full_disk_lost_in_a_sync_are_never_named_by_a_checkpoint(reason: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a file system that finds out only in the sync that it is full, as one on a thin volume does
+    disk = SimDisk("thin")
+    log = Log(disk, "c", "m1", name="j", segment_bytes=3_000, ids_held=5)
+    author = Author("m1")
+    sync = disk.sync
+    lost: list[str] = []
+
+    def fails_once(name: str) -> None:
+        if "/ids-" in name and not lost:
+            lost.append(name)
+            disk._dirty[id(disk.files[name])].clear()
+            raise OSError(reason, "no space left on device", name)
+        sync(name)
+
+    monkeypatch.setattr(disk, "sync", fails_once)
+    # When it writes on, as long as it takes writes
+    written = 0
+    try:
+        for n in range(40):
+            log.append(author.whole(f"a{n}"))
+            written = n + 1
+    except JournalError:
+        pass
+    assert lost
+    # Then what it told is there after a power cut
+    disk.lose_power()
+    again = Log(disk, "c", "m1", segment_bytes=3_000, ids_held=5)
+    assert again.state().lsn >= written
+    assert again.lsn_of("a0") == 1
+    assert list(again.verify()) == []
