@@ -19,7 +19,7 @@ from brokerha.model.numbers import Numbers
 from brokerha.model.ready import ChunksRead, CopyAnswer, CopyDecision, Ready, SnapshotMade
 from brokerha.model.records import MasterState, Record, TxPrepared
 from brokerha.model.requests import Reply, TxReply
-from brokerha.model.wire.messages import ChunksWanted, Envelope, Outgoing, SnapshotDone, SnapshotWanted
+from brokerha.model.wire.messages import Bodies, ChunksWanted, Envelope, Outgoing, SnapshotDone, SnapshotWanted
 from brokerha.model.wire.process_messages import Candidate, Confirmed, Promote, RecordsWanted, Replicate, Vote
 from brokerha.replication.journal.backups import READY
 from brokerha.replication.journal.feed import JournalFeed, JournalFeedConfig
@@ -87,7 +87,13 @@ class Primary:
     # ---- inputs
 
     def takes(self, envelope: Envelope) -> bool:
-        """Tell whether a message is for this object: it comes from another process of the same master."""
+        """Tell whether a message is for this object: it comes from another process of the same master.
+
+        While it hands over it also takes bodies of other masters, and drops them: each would bring records that the successor lacks,
+        and so the end of the journal would never be reached where others write all the time. The next primary asks for them.
+        """
+        if self._successor and isinstance(envelope.message, Bodies):
+            return True
         return envelope.sender in self._processes and isinstance(envelope.message, self.MESSAGES)
 
     def step(self, envelope: Envelope, now: Instant) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import pytest
 
 from brokerha.model.errors import NotReady
 from brokerha.model.requests import REFUSED, UNKNOWN
+from brokerha.model.wire.messages import Bodies, Envelope, Post
 from brokerha.model.wire.process_messages import Promote
 from brokerha.replication.role.table import RoleState
-from tests.unit.nodes.process_group import FAIL_OVER_MS, Group
+from tests.unit.master.one_of_three import ROW
+from tests.unit.nodes.process_group import BODY, FAIL_OVER_MS, Group
 
 # ---- by hand
 
@@ -26,6 +31,29 @@ def test_a_primary_hands_over_to_a_ready_backup_and_loses_nothing() -> None:
     assert group["b2"].master.core.transacting.outcome("t1", group.now()) is not None
     assert group["b2"].master.core.transacting.outcome("t2", group.now()) is None
     assert [word.is_forced for word, _, _ in group["m1"].sent(Promote)] == [False]
+
+
+def test_a_primary_hands_over_although_other_masters_write_all_the_time() -> None:
+    group = Group(1).elected()
+    primary = group["m1"]
+    row = replace(ROW, node="m2", journal="journal-of-m2", known={"m1": primary.journal.state().journal})
+    numbers = itertools.count(1)
+
+    def write_elsewhere(turns: int) -> None:
+        for number in itertools.islice(numbers, turns):
+            told = replace(row, number=number, have={"m2": number}, promise=group.now().wall_us)
+            entry = (group.now().wall_us, f"x{number}")
+            for message in (Bodies((("m2", f"x{number}", BODY),)), Post(told, (), (("m2", number - 1, (entry,)),))):
+                primary.wire.arrived.append(Envelope("orders", "m2", 1, message))
+            group.turn(5)
+
+    write_elsewhere(20)
+    last = primary.journal.last_number
+    write_elsewhere(20)
+    assert primary.journal.last_number >= last + 20
+    primary.runner.promote("b1", is_forced=False)
+    write_elsewhere(FAIL_OVER_MS // 10)
+    assert group.primary is group["b1"]
 
 
 def test_a_hand_over_that_takes_too_long_is_given_up_and_writes_go_on() -> None:
