@@ -210,8 +210,11 @@ def is_other_body(bodies: Mapping[str, bytes], history: History, node: NodeId, s
 
 
 def is_other_origin(history: History, node: NodeId, origin: NodeId, txid: TxId) -> bool:
-    """Tell whether the transaction of another master under this id differs from the one that came in here."""
-    if origin == node:
+    """Tell whether the transaction of another master under this id differs from the one that came in here, if one did.
+
+    None did where a client waits for that of the other master, which lost its LSN in a split.
+    """
+    if origin == node or (own := history.body(node, txid)) is None:
         return False
-    theirs, own = history.body(origin, txid), history.body(node, txid)
-    return theirs != own and (theirs is None or own is None or not is_same_work(theirs, own))
+    theirs = history.body(origin, txid)
+    return theirs != own and (theirs is None or not is_same_work(theirs, own))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from brokerha.master.admission import Waiters
+from brokerha.master.admission import Waiters, is_other_origin
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.log_lineages import rewinds_of
 from brokerha.model.operations import APPLIED, REJECTED
-from brokerha.model.records import Added, Outcomes, Rebased, Record, Rewound
-from brokerha.model.requests import APPLIED_LEVEL, REJECTED_STATUS, Submit
+from brokerha.model.records import Added, BodiesHeld, Outcomes, Rebased, Record, Rewound
+from brokerha.model.requests import APPLIED_LEVEL, REJECTED_STATUS, SYNCHRONISED, Submit
 from brokerha.model.wire.messages import Executed, Keep
 from brokerha.replication.site.config import Standing
 from brokerha.sync.round import RoundResult
+from tests.support.logs import memory_log
 from tests.unit.master.one_master import OneMaster
 from tests.unit.replication.benches import results, text
 
@@ -86,6 +89,21 @@ def test_the_result_of_the_next_transaction_at_a_void_lsn_is_not_told_to_who_wai
     waiters.on_results(6, ((APPLIED, "", b"", b""),))
     waiters.on_applied(1, 6)
     assert [(reply.status, reply.lsn) for reply in waiters.ready_replies] == [(REJECTED_STATUS, 4), (APPLIED_LEVEL, 6)]
+
+
+def test_one_who_waited_for_a_transaction_of_another_master_gets_it_at_its_next_place_too() -> None:
+    # Given a client that sent its write to m2, got no answer, sent it again to m1, and found it at an LSN that is void since
+    journal = memory_log("m1", "j")
+    journal.append([BodiesHeld((("m2", "t", b"body"),))])
+    waiters = Waiters("m1")
+    waiters.add(Submit(1, "t", b"body", SYNCHRONISED), 0, 0, None)
+    waiters.add(Submit(2, "t", b"body", APPLIED_LEVEL), 0, 5, None)
+    waiters.go_back(4)
+    # When m2 brings it again, then it is that transaction, and none that came first
+    waiters.on_added(6, ((9, "t", "m2"),), partial(is_other_origin, journal, "m1"))
+    assert [(reply.status, reply.lsn) for reply in waiters.replies] == [(SYNCHRONISED, 6)]
+    waiters.on_applied(1, 6)
+    assert [(reply.status, reply.lsn) for reply in waiters.ready_replies] == [(APPLIED_LEVEL, 6)]
 
 
 def test_who_takes_the_content_of_another_site_executes_what_he_had_executed_before() -> None:
