@@ -121,8 +121,9 @@ class Collecting:
         found = command.arguments.get("found", ())
         if transaction.reads is None or not isinstance(found, list | tuple):
             raise InvalidRequest("saw: give a list of expectations, in a transaction that is isolated")
+        # First: what is refused here must not be in the body later, which could then not travel to the other masters.
+        transaction.check_room(list(transaction.reads.fresh(found).values()))
         transaction.reads.add(found, number(command, "lsn", 0))
-        self._check_room(transaction, [])
         self._book.answer(command.ticket, command.txid)
 
     def ping(self, command: TxCommand, now: Instant) -> None:

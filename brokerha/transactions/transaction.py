@@ -68,20 +68,26 @@ class ReadSet:
     def __len__(self) -> int:
         return len(self._found)
 
-    def add(self, found: Sequence[Operation], lsn: Lsn = 0) -> None:
-        """Add the findings of a read at an LSN. Raises InvalidRequest if one is no expectation, TooLarge beyond `READS_LIMIT`."""
+    def fresh(self, found: Sequence[Operation]) -> dict[Operation, bytes]:
+        """Return the new ones of these findings, packed. Raises InvalidRequest if one is no expectation, TooLarge beyond `READS_LIMIT`."""
         if found:
             check_operations(list(found))
+        fresh: dict[Operation, bytes] = {}
         for demand in typed_operations(found):
             if not isinstance(demand, EXPECTATIONS):
                 raise InvalidRequest(f"a read demands nothing of the kind {demand.kind!r}")
             about = tuple(demand[:-1])
-            if about in self._found:
-                continue
-            if len(self._found) == READS_LIMIT:
-                raise TooLarge(f"the transaction has read {READS_LIMIT} things; read ranges, or split it")
-            self._found[about] = packed = msgpack.packb(demand)
-            self.size += len(packed)
+            if about not in self._found and about not in fresh:
+                fresh[about] = msgpack.packb(demand)
+        if len(self._found) + len(fresh) > READS_LIMIT:
+            raise TooLarge(f"the transaction has read {READS_LIMIT} things; read ranges, or split it")
+        return fresh
+
+    def add(self, found: Sequence[Operation], lsn: Lsn = 0) -> None:
+        """Add the findings of a read at an LSN. Raises as `fresh` does."""
+        fresh = self.fresh(found)
+        self._found |= fresh
+        self.size += sum(map(len, fresh.values()))
         self.lsn = max(self.lsn, lsn)
 
     def pieces(self) -> list[bytes]:

@@ -7,7 +7,7 @@ import pytest
 
 from brokerha.model.errors import CONFLICT, InvalidRequest, TooLarge
 from brokerha.model.ids import TxId
-from brokerha.model.operations import Checked, Operation, unpack_operations
+from brokerha.model.operations import BODY_LIMIT_BYTES, Checked, Operation, pack_operations, unpack_operations
 from brokerha.model.outside.isolation import ISOLATIONS, SERIALIZABLE, SNAPSHOT
 from brokerha.transactions import transaction
 from brokerha.transactions.transaction import ReadSet
@@ -95,6 +95,23 @@ def test_demands_follow_the_operations_and_participants_have_them(
     # Answered when it was judged, whatever level was asked for.
     assert commit.answer["lsn"] > 0
     assert bodies == {txid: [("put", "t", b"a", b"1"), ("put", "t", b"b", b"2"), KEY, GRAPH]}
+
+
+def test_findings_for_which_there_is_no_room_are_refused_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a transaction that is nearly as large as one may be
+    bench = TxBench(backups=(), sync_n=0, seed=3)
+    value = bytes(BODY_LIMIT_BYTES - 2_000)
+    txid = bench.begun([("put", "t", b"a", value)], isolation=SERIALIZABLE)
+    bench.ask("saw", txid, found=[KEY])
+    # When it reads more than fits beside
+    for letter in (b"b", b"c"):
+        found = [("expect-key", "t", letter + bytes([n]) * 300, "") for n in range(10)]
+        assert bench.ask("saw", txid, found=found).error == "TooLarge"
+    # Then it goes on as it was: a larger body could not travel to the other masters, and would hold up their writes
+    assert unpack_operations(bench.ask("pending", txid).answer["seen"]) == [KEY]
+    monkeypatch.setattr(bench.worker.queues, "execute", lambda _name, _body: "")
+    assert bench.ask("commit", txid).answer["state"] == "committed"
+    assert bench.journal.body("m1", txid) == pack_operations([("put", "t", b"a", value), KEY])
 
 
 def test_a_commit_that_comes_too_late_is_a_conflict() -> None:
