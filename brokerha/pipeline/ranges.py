@@ -9,7 +9,7 @@
 | `failOnDataLoss` | `true` | whether a range whose beginning is gone is an error; else reading begins at the first available entry |
 | `partitions` | by size | how many tasks read a batch |
 | `columns` | all | columns to return, separated by commas |
-| `stores` | all | only changes of these: `graph`, `table`, `queue`, `control`, separated by commas |
+| `stores` | all | only changes of these: `graph`, `table`, `queue`, `control`, separated by commas; and large transactions |
 | `arrow` | `true` | whether tasks return Arrow batches; else tuples |
 | `maxEntriesPerTrigger` | no limit | most entries of one batch of a stream |
 | `maxBytesPerTrigger` | no limit | most bytes of their effects; entries are read twice, because the log does not hold sizes |

@@ -52,6 +52,7 @@ from brokerha.model.errors import ProtocolError
 from brokerha.model.fingerprints import DIGEST_BYTES
 from brokerha.model.operations import Cleared, Published
 from brokerha.model.outside.authors import author_apart
+from brokerha.model.reserved.staging import TABLE as STAGED_TABLE
 from brokerha.model.reserved.staging import part_of
 from brokerha.model.unfolding import changes_in
 from brokerha.pipeline.entries import UNKNOWN_EPOCH, UNKNOWN_ORIGIN, LogEntry
@@ -111,7 +112,7 @@ _NOTHING: Final[_Row] = (0, 0, None, None, None, None, None, None, None, None, N
 
 
 def table_of(entries: Iterable[LogEntry], columns: Sequence[str] = SCHEMA.names, stores: frozenset[str] | None = None) -> pa.Table:
-    """Return all rows of some entries, in order; with ``stores`` only those of changes to these.
+    """Return all rows of some entries, in order; with ``stores`` only those of changes to these, and those of large transactions.
 
     Raises ProtocolError for an effect that no brokerha node makes.
     """
@@ -335,7 +336,23 @@ _MAKERS: Final[dict[str, tuple[str, _Maker]]] = {
 
 
 def _makers(stores: frozenset[str] | None) -> dict[str, _Maker]:
-    return {kind: make if stores is None or store in stores else _skip for kind, (store, make) in _MAKERS.items()}
+    if stores is None:
+        return {kind: make for kind, (_, make) in _MAKERS.items()}
+    # A large transaction can change any store, and says so only in its parts.
+    makers = {kind: make if store in {*stores, STAGED} else _skip for kind, (store, make) in _MAKERS.items()}
+    if TABLE not in stores:
+        makers |= {kind: _of_parts(make) for kind, (store, make) in _MAKERS.items() if store == TABLE}
+    return makers
+
+
+def _of_parts(make: _Maker) -> _Maker:
+    """Return the function that makes rows of the parts of large transactions only."""
+
+    def made(rows: list[_Row], operation: int, change: _Change, beginnings: dict[str, Any]) -> None:
+        if change[1] == STAGED_TABLE:
+            make(rows, operation, change, beginnings)
+
+    return made
 
 
 def unfolded(commit: pa.RecordBatch, parts: pa.RecordBatch, columns: Sequence[str]) -> pa.Table:

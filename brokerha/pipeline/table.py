@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.model.fingerprints import EMPTY, from_text, text_of
 from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.reserved.staging import TABLE as STAGED_TABLE
 from brokerha.pipeline.places import (
     add_action,
     begin_table,
@@ -397,11 +398,13 @@ class LogTable:
     def batches(
         self, state: LogState, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str], stores: frozenset[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a range in the order of its files, one row group at a time. Raises StoreDamaged."""
+        """Yield the rows of a range in the order of its files, one row group at a time; ``stores`` as in `rows.table_of`. Raises StoreDamaged."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        wanted = list(dict.fromkeys([*columns, *_ORDER, *(["store"] if stores is not None else [])]))
+        from brokerha.pipeline.rows import STAGED
+
+        wanted = list(dict.fromkeys([*columns, *_ORDER, *(["store", "name"] if stores is not None else [])]))
         for file in state.files_of(first_lsn, last_lsn):
             if not sha256_of(file.path):
                 # Another program has merged it, in any order.
@@ -411,7 +414,10 @@ class LogTable:
             for batch in found:
                 is_wanted = pc.and_(pc.greater_equal(batch["lsn"], first_lsn), pc.less_equal(batch["lsn"], last_lsn))
                 if stores is not None:
-                    is_wanted = pc.and_(is_wanted, pc.is_in(batch["store"], pa.array(sorted(stores), pa.string())))
+                    # A large transaction can change any store, and says so only in its parts.
+                    is_of_store = pc.is_in(batch["store"], pa.array(sorted({*stores, STAGED}), pa.string()))
+                    is_part = pc.fill_null(pc.equal(batch["name"], STAGED_TABLE), fill_value=False)
+                    is_wanted = pc.and_(is_wanted, pc.or_(is_of_store, is_part))
                 yield batch.filter(is_wanted).select(list(columns))
 
     def _groups(self, file: LogFile, first_lsn: Lsn, last_lsn: Lsn, columns: list[str]) -> Iterator[pa.RecordBatch]:

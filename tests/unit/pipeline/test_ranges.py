@@ -8,11 +8,13 @@ import pyarrow as pa
 import pytest
 
 from brokerha.model.errors import ConfigurationError
+from brokerha.model.reserved.staging import TABLE as STAGED_TABLE
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.ranges import PIECE_ENTRIES, ReadOptions, batches, pieces, planned, reach
 from brokerha.pipeline.rows import SCHEMA, table_of
-from brokerha.pipeline.sources import OpenSource, SourceSpec
+from brokerha.pipeline.sources import OpenSource, SourceSpec, open_source
 from brokerha.stores.backup.lines import LinesMissing
+from tests.unit.pipeline.made_archives import archive_of
 from tests.unit.pipeline.random_log import random_entries
 
 
@@ -75,8 +77,18 @@ def test_rows_of_some_stores_and_columns_are_those_of_all_without_the_others():
     columns = ["name", "lsn", "item_low", "tombstone"]
     found = batches(Held(ENTRIES), 1, 100, ReadOptions(stores=frozenset({"queue", "table"})), columns)
     everything = table_of(ENTRIES).to_pylist()
-    kept = [row for row in everything if row["store"] in {"queue", "table"}]
+    kept = [row for row in everything if row["store"] in {"queue", "table", "staged"}]
     assert pa.Table.from_batches(found).to_pylist() == [{name: row[name] for name in columns} for row in kept]
+
+
+def test_large_transactions_come_with_rows_of_any_store_because_they_can_change_it(tmp_path):
+    entries = random_entries(5, 400)
+    sources = (Held(entries), open_source(SourceSpec(archive=archive_of(tmp_path / "archive", entries).where)))
+    kept = [row for row in table_of(entries).to_pylist() if row["store"] in {"graph", "staged"} or row["name"] == STAGED_TABLE]
+    assert {"graph", "table", "staged"} == {row["store"] for row in kept}
+    for source in sources:
+        found = batches(source, 1, 400, ReadOptions(stores=frozenset({"graph"})), SCHEMA.names)
+        assert pa.Table.from_batches(found).to_pylist() == kept
 
 
 def test_what_was_trimmed_since_it_was_planned_is_an_error_unless_data_may_be_lost():
