@@ -373,6 +373,12 @@ class LogTable:
         """Return the locations of files, for Spark."""
         return [spark_path(self.where, file.path) for file in files]
 
+    def check_there(self, files: Sequence[LogFile]) -> None:
+        """Raise StoreDamaged for a file that is missing or empty: Spark takes an empty one for one without rows."""
+        found = file_system(self.where).get_file_info([file.path for file in files])
+        for file in (file for file, info in zip(files, found, strict=True) if not info.size):
+            raise StoreDamaged(f"{self.path(file)} is missing or empty: use a copy of this archive")
+
     def read(self, file: LogFile, columns: Sequence[str] | None = None, filters: Any = None) -> pa.Table:
         """Return the rows of one file. Raises StoreDamaged when it is missing or unreadable."""
         import pyarrow.parquet as pq

@@ -72,7 +72,7 @@ def archived(
     """Return the rows of a range of an archive, both ends included, with all columns or some, in no order.
 
     Spark's own Parquet reader reads folders and HDFS; other places are read through the data source, which needs no jars of Hadoop.
-    Raises StoreError when the archive does not hold the range.
+    Raises StoreError when the archive does not hold the range, StoreDamaged when one of its files is missing or empty.
     """
     head = held.head
     if last_lsn < first_lsn:
@@ -84,6 +84,7 @@ def archived(
     if not is_of_hadoop(table.where):
         return logged(spark, SourceSpec(archive=table.where), first_lsn, last_lsn, columns)
     files = held.files_of(first_lsn, last_lsn)
+    table.check_there(files)
     # With a given schema Spark does not open a file to find it.
     read = spark.read.schema(from_arrow_schema(SCHEMA)).option("recursiveFileLookup", "true").parquet(*table.spark_paths(files))
     if first_lsn > files[0].first_lsn:

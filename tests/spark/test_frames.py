@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.model.errors import InvalidRequest, StoreError
+from brokerha.model.errors import InvalidRequest, StoreDamaged, StoreError
 from brokerha.model.fingerprints import DIGEST_BYTES, EMPTY
 from brokerha.pipeline.rows import table_of
 from brokerha.pipeline.table import LogTable
@@ -85,6 +85,18 @@ def test_rows_of_a_range_are_those_of_its_entries_from_files_that_hold_a_part(sp
     assert found.columns == ["operation", "lsn", "part", "value", "txid"]
     assert [row.asDict() for row in found.orderBy("lsn", "operation", "part").collect()] == expected
     assert {Path(file).name for file in found.inputFiles()} == {file.path for file in archive.state().files[:3]}
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_file_without_bytes_is_not_taken_for_one_without_rows(spark: Any, tmp_path: Path, is_gone: bool) -> None:
+    lacking = archive_of(tmp_path / "lacking", ENTRIES[:300])
+    file = Path(lacking.where, lacking.state().files[1].path)
+    file.unlink()
+    if not is_gone:
+        file.touch()
+    with pytest.raises(StoreDamaged, match=f"{file.name} is missing or empty: use a copy of this archive"):
+        frames.archived(spark, lacking, lacking.state(), 1, 300)
+    assert frames.archived(spark, lacking, lacking.state(), 1, 90).select("lsn").distinct().count() == 90
 
 
 def test_what_an_archive_does_not_hold_is_refused_and_names_what_it_holds(spark: Any, tmp_path: Path) -> None:
