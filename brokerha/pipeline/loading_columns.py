@@ -44,6 +44,8 @@ _LEXICAL["int"] = _LEXICAL["long"] = _LEXICAL["integer"]
 CORRUPT: Final = "__corrupt"
 """Spark's column for a row that it cannot read."""
 SOURCE: Final = "__source"
+HEAD: Final = "__head"
+"""Column that marks the lines that are spelled as the head of their file; the first of them is the head."""
 PART: Final = "__part"
 """These become `source` and `part`; a file can have columns of those names itself."""
 OF_STATEMENTS: Final = "source string, part string, statement string, reject string, text string"
@@ -56,6 +58,10 @@ _ODD: Final = "it does not have the columns of its file, or is broken"
 
 class RowRefused(Exception):
     """A row that cannot be loaded; the text gives the reason."""
+
+
+class Unread(Exception):
+    """Stands for a value that Python cannot hold; the text gives the reason. A row is refused when the mapping needs it."""
 
 
 def statements_of(row: Values[str, Any], form: QuadForm) -> list[str]:
@@ -106,6 +112,8 @@ def text_of(value: Any) -> str | None:
     for kind, _, spelled in _SPELLED:
         if isinstance(value, kind):
             return spelled(value)
+    if isinstance(value, Unread):
+        raise RowRefused(f"a value cannot be read: {value}")
     raise RowRefused(f"a value of type {type(value).__name__} cannot be a literal")
 
 
@@ -201,10 +209,36 @@ def _json_value(value: Any, column: str) -> Any:
 
 
 def mapped(batches: Iterable[pa.RecordBatch], mapping: Mapping, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Map rows with `SOURCE`, `PART`, `CORRUPT` if present, and the columns of the file, in the order of ``names``."""
+    """Map rows with `SOURCE`, `PART`, `CORRUPT` and `HEAD` if present, and the columns of the file, in the order of ``names``."""
+    begun: set[str] = set()
     for batch in batches:
-        rows = batch.rename_columns(names).to_pylist()
+        rows = [row for row in _rows(batch.rename_columns(names)) if not _is_head(row, begun)]
         yield from _batch([_mapped(row, mapping) for row in rows], mapping.keys is not None)
+
+
+def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = batch.to_pylist()
+    except (ValueError, OverflowError):
+        # Bytes that are not UTF-8, or a date outside of the years 1 to 9999.
+        columns = ([_value(each) for each in column] for column in batch.columns)
+        found = [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return found
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError) as error:
+        return Unread(str(error))
+
+
+def _is_head(row: dict[str, Any], begun: set[str]) -> bool:
+    """Tell whether a row is the head of its file. ``begun`` are the parts whose head was seen: a later line like it is a row."""
+    if not row.pop(HEAD, False) or row[PART] in begun:
+        return False
+    begun.add(row[PART])
+    return True
 
 
 def _mapped(row: dict[str, Any], mapping: Mapping) -> tuple[Any, ...]:
@@ -248,7 +282,7 @@ def _parsed(stack: ExitStack, path: str, syntax: str, source: str, numbers: dict
         for _, line in statements(content, syntax):
             yield source, None, relabelled(line, "", numbers), None, None
     except (BrokerhaError, OSError) as error:
-        yield source, None, None, str(error).splitlines()[0], path
+        yield source, None, None, f"{str(error).splitlines()[0]}; what comes after it in this file is not loaded", path
 
 
 def _batch(rows: list[tuple[Any, ...]], is_keys: bool) -> Iterator[pa.RecordBatch]:

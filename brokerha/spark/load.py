@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady
 from brokerha.pipeline.loading import (
     CSV,
+    JSON,
     PARQUET,
     RDF,
     TEXT,
@@ -33,7 +34,7 @@ from brokerha.pipeline.loading import (
     id_of,
     syntax_of,
 )
-from brokerha.pipeline.loading_columns import CORRUPT, OF_KEYS, OF_STATEMENTS, PART, SOURCE, mapped, parsed
+from brokerha.pipeline.loading_columns import CORRUPT, HEAD, OF_KEYS, OF_STATEMENTS, PART, SOURCE, mapped, parsed
 from brokerha.pipeline.loading_mapping import ALL_COLUMNS, Mapping, load_mapping
 from brokerha.pipeline.publishing import Reject, Result
 from brokerha.spark.session import error_of_task, words_of
@@ -99,7 +100,9 @@ def _files(spark: SparkSession, options: LoadOptions) -> list[LoadFile]:
         listed = frame.collect()
         # Empty files have no row.
         if not listed and not frame.inputFiles():
-            raise InvalidRequest(f"{name}: no file that Spark reads (names that begin with _ or . are hidden from it)")
+            raise InvalidRequest(
+                f"{name}: no file that Spark reads (names that begin with _ or . are hidden from it, and so are folders below a folder)"
+            )
         for row in sorted(listed):
             found[row[0]] = LoadFile(row[0], syntax_of(row[0], options.syntax), row[1], row[2])
     return list(found.values())
@@ -126,7 +129,9 @@ def _frames(
             frame = _placed(spark.read.text(names)).withColumnRenamed("value", "statement")
         else:
             rows = _csv(spark, names, mapping, head) if read_as == CSV else _placed(_rows(spark, read_as, names), SOURCE, PART)
-            known = [name for name in rows.columns if name not in {SOURCE, PART, CORRUPT}]
+            known = [name for name in rows.columns if name not in {SOURCE, PART, CORRUPT, HEAD}]
+            if read_as == JSON and not known:
+                raise InvalidRequest(f"{paths[0]}: none of its lines is a JSON object, and each has to be one")
             for needed in mapping.columns:
                 if needed not in (*known, ALL_COLUMNS):
                     raise InvalidRequest(f"{paths[0]} has no column {needed!r}; it has {', '.join(known) or 'none'}")
@@ -147,9 +152,12 @@ def _placed(frame: DataFrame, source: str = "source", part: str = "part") -> Dat
 
 
 def _rows(spark: SparkSession, read_as: str, names: list[str]) -> DataFrame:
+    from pyspark.sql import functions as sql
+
     if read_as == PARQUET:
         return spark.read.option("mergeSchema", value=True).parquet(*names)
-    return spark.read.option("columnNameOfCorruptRecord", CORRUPT).json(names)
+    found = spark.read.option("columnNameOfCorruptRecord", CORRUPT).json(names)
+    return found.withColumn(CORRUPT, sql.make_valid_utf8(CORRUPT)) if CORRUPT in found.columns else found
 
 
 def _first_line(spark: SparkSession, file: LoadFile) -> str:
@@ -175,12 +183,11 @@ def _csv(spark: SparkSession, names: list[str], mapping: Mapping, head: str) -> 
         return _placed(spark.read.options(**options).schema(schema).csv(names), SOURCE, PART)
     line = sql.col("value")
     lines = _placed(spark.read.text(names)).where(sql.trim(line) != "")
-    if head:
-        lines = lines.where(~(sql.endswith("part", sql.lit(".0")) & (sql.make_valid_utf8(line) == head)))
+    is_head = sql.endswith("part", sql.lit(".0")) & (sql.make_valid_utf8(line) == head) if head else sql.lit(False)
     is_broken = (sql.length(sql.regexp_replace(line, '[^"]', "")) % 2 == 1) | ~sql.is_valid_utf8(line)
     corrupt = sql.when(is_broken, sql.make_valid_utf8(line)).otherwise(sql.col(f"row.{CORRUPT}"))
-    rows = lines.select("source", "part", "value", sql.from_csv(line, schema, options).alias("row"))
-    place = (sql.col("source").alias(SOURCE), sql.col("part").alias(PART))
+    rows = lines.select("source", "part", is_head.alias(HEAD), "value", sql.from_csv(line, schema, options).alias("row"))
+    place = (sql.col("source").alias(SOURCE), sql.col("part").alias(PART), HEAD)
     return rows.select(*place, *(sql.col(f"row.{name}") for name in quoted), corrupt.alias(CORRUPT))
 
 
@@ -237,7 +244,7 @@ def _report(spark: SparkSession, path: str) -> Result | None:
 def _told() -> Iterator[None]:
     """Turn an error of Spark into one line, or into brokerha's error if a task raised one."""
     from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+    from pyspark.errors import AnalysisException, PySparkException
 
     try:
         yield
@@ -247,7 +254,8 @@ def _told() -> Iterator[None]:
             raise ours from None
         words = words_of(error)
         condition, path = _condition_of(error)
-        if condition == "PATH_NOT_FOUND" or any(each in text for each in _NO_FILES):
+        is_refused = isinstance(error, AnalysisException) and condition != "PYTHON_DATA_SOURCE_ERROR"
+        if is_refused or condition.startswith("CANNOT_MERGE") or any(each in text for each in _NO_FILES):
             raise InvalidRequest(f"Spark cannot read it: {_CLASS.sub('', words)}") from None
         if condition.partition(".")[0] == "FAILED_READ_FILE":
             raise InvalidRequest(f"{path} is damaged, or not what its suffix says: {words}") from None

@@ -261,6 +261,27 @@ def test_a_row_of_csv_that_is_not_whole_is_a_reject_and_values_may_have_line_bre
     assert db.get("t", "broken") == b"two\nlines"
 
 
+def test_a_row_like_the_head_of_its_file_is_a_row_and_one_that_is_not_utf8_a_reject(
+    spark: Any, url: str, db: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "m.toml").write_text(KEYS)
+    (tmp_path / "a.csv").write_text("k,v\nhead-a,1\nk,v\nhead-b,2\n")
+    (tmp_path / "b.jsonl").write_bytes(b'{"k": "utf8", "v": "1"}\n{"k": "utf8", "v": "\xe4"}\n')
+    report = loaded(spark, url, tmp_path, "a.csv", "b.jsonl", mapping=f"{tmp_path}/m.toml", max_rejects=1)
+    assert [db.get("t", key) for key in ("head-a", "k", "head-b", "utf8")] == [b"1", b"v", b"2", b"1"]
+    assert [(one.row, one.reason) for one in report.result.first_rejects] == [(2, "not UTF-8")]
+
+
+def test_columns_whose_types_do_not_go_together_are_told_as_such(spark: Any, url: str, tmp_path: Path) -> None:
+    (tmp_path / "m.toml").write_text(KEYS)
+    for name, value in (("a", 1), ("b", "x")):
+        parquet.write_table(pa.table({"k": [name], "v": [value]}), tmp_path / f"{name}.parquet")
+    parquet.write_table(pa.table({"k": ["a"], "v": pa.array([1], pa.float16())}), tmp_path / "half.parquet")
+    for names in (("a.parquet", "b.parquet"), ("half.parquet",)):
+        with pytest.raises(InvalidRequest, match="Spark cannot read it: "):
+            loaded(spark, url, tmp_path, *names, mapping=f"{tmp_path}/m.toml")
+
+
 def test_columns_may_have_any_name(spark: Any, url: str, db: Client, tmp_path: Path) -> None:
     (tmp_path / "m.toml").write_text(KEYS.replace('value = "v"', 'values = ["*"]'))
     row = {"k": "odd-", "K": "1", "v": "2", "Source": "3", "source": "4", "part": "5", "a`b.c": "6", "value": "7"}
@@ -305,6 +326,8 @@ def test_an_ordered_load_keeps_the_order_of_files_and_rows(spark: Any, url: str,
     [
         ("drift.csv", b"k,w\na,1\n", r"drift\.csv has no column 'v'; it has k, w"),
         ("twice.csv", b"k,k,v\n", "names no columns, or one of them twice"),
+        ("pretty.json", b'[\n {"k": "a",\n "v": "b"}\n]\n', r"pretty\.json: none of its lines is a JSON object"),
+        ("twice.json", b'{"k": "a", "k": "b"}\n', "Spark cannot read it: The column `k` already exists"),
         ("corrupt.parquet", b"PAR1" + b"x" * 100 + b"PAR1", r"corrupt\.parquet is damaged"),
         ("with blanks.parquet", b"PAR1" + b"x" * 100 + b"PAR1", r"with blanks\.parquet is damaged"),
         ("none.csv", None, "Path does not exist"),

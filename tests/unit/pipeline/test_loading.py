@@ -15,7 +15,7 @@ import pytest
 
 from brokerha.model.errors import ConfigurationError, InvalidRequest
 from brokerha.pipeline.loading import LoadFile, LoadOptions, check_together, id_of, syntax_of
-from brokerha.pipeline.loading_columns import CORRUPT, PART, SOURCE, RowRefused, key_of, mapped, parsed, statements_of
+from brokerha.pipeline.loading_columns import CORRUPT, HEAD, PART, SOURCE, RowRefused, key_of, mapped, parsed, statements_of
 from brokerha.pipeline.loading_mapping import ALL_COLUMNS, load_mapping, read_mapping
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -133,6 +133,27 @@ def test_a_value_that_is_no_single_one_refuses_the_row():
     assert row["reject"] == "column name: a value of type list cannot be a literal"
 
 
+def test_a_value_that_python_cannot_hold_refuses_only_the_rows_that_need_it():
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array(["f"] * 3), pa.array(["f.0"] * 3), pa.array(["1", "2", "3"]), pa.array([0, 2932897, 1], pa.date32()),
+            pa.array([b"a", b"b", b"\xff"]).view(pa.string()),
+        ],
+        [SOURCE, PART, "id", "day", "name"],
+    )  # fmt: skip
+    mapping = read_mapping('[keys]\ntable = "t"\nkey = "{id}"\nvalues = ["day"]\n', "m")
+    found = [row for each in mapped([batch], mapping, batch.schema.names) for row in each.to_pylist()]
+    assert [row["value"] for row in found] == [b'{"day":"1970-01-01"}', None, b'{"day":"1970-01-02"}']
+    assert found[1]["reject"] == "column day: a value cannot be read: date value out of range"
+    assert "date value out of range" in found[1]["text"]
+
+
+def test_only_the_first_line_of_a_file_is_its_head():
+    head = {"country": "country", "sku": "sku", "price": "price"}
+    found = rows(PRICES, *({**head, HEAD: is_head} for is_head in (True, True, False)))
+    assert [row["key"] for row in found] == [b"country/sku"] * 2
+
+
 # ---- files that only a parser can read
 
 
@@ -156,6 +177,7 @@ def test_where_a_parser_stops_is_a_reject_behind_what_it_has_read(tmp_path):
     one, two = statements_in(path, "ttl")
     assert one["statement"] == "<urn:a> <urn:b> <urn:c> ."
     assert (two["statement"], two["reject"][:24]) == (None, "the input is not TURTLE:")
+    assert two["reject"].endswith("; what comes after it in this file is not loaded")
     assert statements_in(tmp_path / "none.ttl", "ttl")[0]["reject"]
 
 
