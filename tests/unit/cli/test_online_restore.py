@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+import msgpack
 import pytest
 
-from brokerha.cli.backup.restore import ATTEMPTS, OnlineRestore
+from brokerha.cli.backup.restore import ATTEMPTS, EarlierCopy, OnlineRestore
 from brokerha.client import Client
 from brokerha.client.outcomes import Written
 from brokerha.model.errors import Conflict, InvalidRequest, NotReady, Rejected, TooLarge
 from brokerha.model.fingerprints import packed
 from brokerha.model.operations import LoggedRow, Operation, Put, pack_effect
+from brokerha.ports.store import ReadAnswer
 from brokerha.stores.backup.restore_target import Target
+from brokerha.stores.reads.tables import RESULT_LIMIT_BYTES
 from brokerha.stores.tables.queue_change import Message
 
 
@@ -55,6 +58,27 @@ class Earlier:
 
     def checks(self) -> Mapping[str, Operation]:
         raise AssertionError
+
+
+class Copy:
+    """A copy whose queue has so many messages that an answer cannot hold them all."""
+
+    def __init__(self, messages: int, bytes_each: int) -> None:
+        self.rows = [(f"m{number:04}", "text/plain", bytes(bytes_each)) for number in range(messages)]
+
+    def read(self, kind: str, name: str, arguments: dict[str, object]) -> ReadAnswer:
+        assert kind == "queue"
+        after, limit = str(arguments.get("after", "")), cast("int", arguments["limit"])
+        page = [row for row in self.rows if row[0] > after][:limit]
+        if sum(len(row[2]) for row in page) > RESULT_LIMIT_BYTES:
+            raise TooLarge("ask for fewer with limit")
+        return ReadAnswer("application/msgpack", 1, iter([msgpack.packb(page)]))
+
+
+@pytest.mark.parametrize(("messages", "bytes_each"), [(0, 0), (2_500, 10), (1_500, 100_000), (20, 8 * 1024 * 1024)])
+def test_all_messages_of_an_earlier_queue_are_read_however_large_they_are(messages: int, bytes_each: int) -> None:
+    copy = Copy(messages, bytes_each)
+    assert [message.id for message in EarlierCopy(copy).messages("q")] == [row[0] for row in copy.rows]
 
 
 def restore(fake: Fake, lsn: int = 3, fingerprint: int = 3) -> OnlineRestore:
