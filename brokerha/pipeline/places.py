@@ -28,6 +28,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -41,6 +42,7 @@ from brokerha.model.errors import InvalidRequest, StoreDamaged, StoreError
 
 SCHEMES: Final = ("file", "s3", "s3a", "abfs", "abfss", "gs", "hdfs")
 _GLOB: Final = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]{}"})
+_OF_URLS: Final = re.compile(r"[#?\\]|%[0-9A-Fa-f]{2}")
 _COPY_BYTES: Final = 8 * 1024 * 1024
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,6 +73,12 @@ def place(text: str) -> str:
     if not rest.strip("/"):
         raise InvalidRequest(f"{text} names no bucket or host")
     return text.rstrip("/")
+
+
+def check_table(where: str) -> None:
+    """Raise InvalidRequest for a folder in which delta-rs does not find its own table: it reads these signs as those of a URL."""
+    if is_local(where) and (found := _OF_URLS.search(where)):
+        raise InvalidRequest(f"{where} cannot hold a Delta table, because of the {found[0]!r} in its name: choose another folder")
 
 
 def is_local(where: str) -> bool:
@@ -231,10 +239,11 @@ def add_action(name: str, size_bytes: int, rows: int, *, is_new: bool = True, **
 
 
 def begin_table(where: str, schema: pa.Schema, actions: Sequence[Any], name: str, **more: Any) -> None:
-    """Create the Delta table of a place, with these files. Raises StoreError."""
+    """Create the Delta table of a place, with these files. Raises StoreError, InvalidRequest."""
     from deltalake import Schema
     from deltalake.transaction import create_table_with_add_actions
 
+    check_table(where)
     with committing(where):
         if is_local(where):
             Path(where).mkdir(parents=True, exist_ok=True)

@@ -80,6 +80,8 @@ class ReadOptions:
         unknown = [name for name in columns if name not in SCHEMA.names]
         if unknown:
             raise ConfigurationError(f"there is no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
+        if twice := next((name for name in columns if columns.count(name) > 1), ""):
+            raise ConfigurationError(f"column {twice!r} is named twice")
         stores = frozenset(name.strip() for name in lower["stores"].split(",")) if "stores" in lower else None
         if strange := sorted((stores or frozenset()) - {*STORES}):
             raise ConfigurationError(f"there is no store {strange[0]!r}; there are {', '.join(STORES)}")

@@ -37,6 +37,7 @@ from brokerha.model.reserved.staging import TABLE as STAGED_TABLE
 from brokerha.pipeline.places import (
     add_action,
     begin_table,
+    check_table,
     committing,
     delta_url,
     file_system,
@@ -502,7 +503,8 @@ class LogTable:
         return table
 
     def _refuse_others(self) -> None:
-        """Raise StoreError for a folder with foreign content."""
+        """Raise StoreError for a folder with foreign content, InvalidRequest for one that can hold no table."""
+        check_table(self.where)
         folder = Path(self.where)
         if not is_local(self.where) or not folder.exists():
             return

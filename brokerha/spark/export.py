@@ -33,6 +33,7 @@ from brokerha.pipeline.places import (
     Kept,
     add_action,
     begin_table,
+    check_table,
     file_system,
     first_line,
     is_local,
@@ -104,6 +105,8 @@ def run(options: ExportOptions, start: Callable[[], AbstractContextManager[Spark
     """Export. Raises InvalidRequest, StoreError (the target is not free), StoreDiffers, StoreDamaged."""
     begun_s = time.monotonic()
     table, into = LogTable(place(options.archive)), place(options.into)
+    if options.format == DELTA:
+        check_table(into)
     state = table.state()
     lsn = lsn_of(table, state, options.to_lsn, options.to_time_us)
     _refuse(into)

@@ -141,6 +141,7 @@ def test_options_are_read_in_any_case():
         ({"partitions": "many"}, "partitions is a number"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss is true or false"),
         ({"columns": "lsn,when"}, "there is no column 'when'; there are lsn, "),
+        ({"columns": "lsn, lsn"}, "column 'lsn' is named twice"),
         ({"view": "state"}, "view is log or pieces, not 'state'; a state is made by"),
         ({"stores": "keys"}, "there is no store 'keys'; there are graph, table, queue, control"),
         ({"pinForSeconds": "a week"}, "pinForSeconds is a number"),

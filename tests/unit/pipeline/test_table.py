@@ -174,6 +174,20 @@ def test_a_place_that_nobody_serves_is_refused(text: str) -> None:
         place(text)
 
 
+@pytest.mark.parametrize("name", ["of #1", "why?", "a%20b", "a\\b"])
+def test_a_folder_in_which_the_table_would_not_be_found_again_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidRequest, match="cannot hold a Delta table, because of the"):
+        archive_of(tmp_path / name, ENTRIES[:1])
+    with pytest.raises(InvalidRequest, match="choose another folder"):
+        LogTable(str(tmp_path / name)).state_or_new()
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("name", ["50% [of] {all}", "ü é", "a&b;c:d+e~f'g\"h*"])
+def test_a_folder_can_have_any_other_name(tmp_path: Path, name: str) -> None:
+    assert held(archive_of(tmp_path / name, ENTRIES[:3])) == ENTRIES[:3]
+
+
 def test_what_nodes_say_is_kept_beside_the_archive(archive: LogTable) -> None:
     assert observations.read(archive.where) == []
     row: dict[str, Any] = {"id": "m1", "role": "master", "master": None, "state": "in-sync", "lag_s": 0.5, "view": 3}
