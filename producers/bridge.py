@@ -4,8 +4,8 @@
 
 A message leaves RabbitMQ after its copy is applied. Its id becomes the id of the transaction, so a message that is delivered or published
 again arrives once. A message without an id can arrive twice. A message that brokerha never takes (above 8 MiB, for instance) goes to the
-dead letters of its queue; without a dead-letter exchange RabbitMQ drops it. The program waits for an absent broker or cluster. SIGTERM
-ends it with exit code 0; RabbitMQ then delivers unfinished messages again.
+dead letters of its queue; without a dead-letter exchange RabbitMQ drops it. The program waits for an absent broker or cluster, and for the
+right to write. SIGTERM ends it with exit code 0; RabbitMQ then delivers unfinished messages again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, sleep_
 from tenacity import wait_random_exponential as growing
 
 import brokerha
-from brokerha.errors import BrokerhaError, ConfigurationError, InvalidRequest, Rejected
+from brokerha.errors import BrokerhaError, ConfigurationError, InvalidRequest, NotAllowed, Rejected
 
 LOOK_S = 0.5
 log = logging.getLogger("bridge")
@@ -47,8 +47,8 @@ def move(parameters: pika.URLParameters, queue: str, cluster: brokerha.Client, i
             try:
                 done = cluster.publish(into, body, properties.content_type or "application/octet-stream", key=key)
             except (InvalidRequest, Rejected) as error:
-                # A rejected id stays rejected. A message without an id gets a new transaction next time.
-                if isinstance(error, Rejected) and not key:
+                # A rejected id stays rejected; a message without one gets a new transaction next time. Rights are no fault of a message.
+                if isinstance(error, NotAllowed) or (isinstance(error, Rejected) and not key):
                     raise
                 log.error(
                     "message %s goes to the dead letters of its queue, or is gone if it has none: %s", properties.message_id, error

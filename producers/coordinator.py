@@ -152,6 +152,8 @@ def main() -> int:
     except (*ERRORS, sqlite3.OperationalError) as error:
         print(f"coordinator: {error}; run it again with the same log", file=sys.stderr)
         return 75  # EX_TEMPFAIL: run it again.
+    except sqlite3.DatabaseError as error:
+        parser.error(f"--log {options.log}: {error}")
     return 0
 
 

@@ -24,6 +24,8 @@ import pika
 from pika.exceptions import AMQPError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+ID_BYTES = 255
+"""AMQP takes no longer one."""
 ANSWERS = "amq.rabbitmq.reply-to"
 
 
@@ -61,10 +63,14 @@ def writes_of(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(lines, 1):
         try:
             write = json.loads(line)
-            yield str(write["id"]), str(write["update"])
+            key, update = str(write["id"]), str(write["update"])
+            size = len(key.encode())
         except (ValueError, KeyError, TypeError):
-            message = f'line {number} is no {{"id": …, "update": …}}: {line[:80].strip()}'
-            raise ValueError(message) from None
+            key, update, size = "", "", ID_BYTES + 1
+        if size > ID_BYTES:
+            message = f'line {number} is no {{"id": …, "update": …}} with an id of at most {ID_BYTES} bytes: {line[:80].strip()}'
+            raise ValueError(message)
+        yield key, update
 
 
 def broker_of(url: str) -> pika.URLParameters:

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pika
 import pytest
 
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, Rejected
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotAllowed, NotReady, Rejected
 from brokerha.model.ids import is_tx_id
 from producers import bridge
 
@@ -57,6 +57,7 @@ class Channel:
         # What passes, or has another id the next time, is tried again.
         (None, Rejected("there are 100 queues, and 100 is the limit", "t", 3), []),
         ("7", NotReady("no worker"), []),
+        ("7", NotAllowed("bob lacks the role write"), []),
     ],
 )
 def test_a_message_leaves_the_queue_when_it_is_taken_or_never_can_be(

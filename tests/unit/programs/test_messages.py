@@ -81,3 +81,25 @@ def test_a_driver_that_is_missing_is_named_with_what_brings_it(monkeypatch) -> N
         runpy.run_module("producers.coordinator", run_name="__main__")
     with pytest.raises(ImportError):
         importlib.import_module("producers.coordinator")
+
+
+def test_a_log_of_decisions_that_is_another_file_is_named(monkeypatch, capsys, tmp_path) -> None:
+    coordinator = importlib.import_module("producers.coordinator")
+    other = tmp_path / "transactions.jsonl"
+    other.write_text('{"id": "4711", "orders": [["put", "paid", "4711", "9.90"]]}\n' * 20)
+    monkeypatch.setattr("sys.argv", ["coordinator", "--log", str(other), "--at", f"orders={BROKER}"])
+
+    with pytest.raises(SystemExit) as ended:
+        coordinator.main()
+
+    assert (ended.value.code, f"--log {other}: file is not a database" in capsys.readouterr().err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "line", ["", "[]", '{"id": "1"}', f'{{"id": "{"x" * 256}", "update": ""}}', '{"id": "\\ud800", "update": ""}']
+)
+def test_a_write_that_cannot_be_published_is_named_by_its_line(line: str) -> None:
+    writes = publisher.writes_of(['{"id": "1", "update": "CLEAR ALL"}', line])
+    assert next(writes) == ("1", "CLEAR ALL")
+    with pytest.raises(ValueError, match=r"line 2 is no .* with an id of at most 255 bytes"):
+        next(writes)
