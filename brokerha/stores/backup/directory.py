@@ -17,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,11 +27,22 @@ from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import LoggedRow
 from brokerha.stores.backup.lines import read_lines
-from brokerha.stores.backup.manifest import COPY, LOG, MANIFEST, Manifest, Segment, check_name, pack_manifest, read_manifest
+from brokerha.stores.backup.manifest import (
+    COPY,
+    LOG,
+    MANIFEST,
+    Manifest,
+    Segment,
+    check_name,
+    is_name,
+    pack_manifest,
+    read_manifest,
+)
 from brokerha.stores.files.durable import delete_tree, fsync_path, replace_file
 from brokerha.stores.files.environment import store_errors
 
 PARTIAL = ".partial"
+_OF_SEGMENT = re.compile(r"\d+-\d+\.(lines|partial)\Z", re.ASCII)
 OLD = ".old"
 READ_BYTES = 1024 * 1024
 
@@ -121,11 +133,11 @@ class BackupFolder:
         self.path = path
 
     def names(self) -> list[str]:
-        """Return the names of all backups here, sorted, including unreadable ones."""
+        """Return the names of all backups here, sorted, including unreadable ones; not those of folders that can be none (``lost+found``)."""
         if not self.path.is_dir():
             return []
         with store_errors(f"cannot read {self.path}"):
-            return sorted(each.name for each in self.path.iterdir() if each.is_dir() and not each.name.startswith("."))
+            return sorted(each.name for each in self.path.iterdir() if is_name(each.name) and each.is_dir())
 
     def backup(self, name: str) -> BackupDirectory:
         """Return the backup of this name, which need not exist. Raises InvalidRequest for an invalid name."""
@@ -183,7 +195,7 @@ class BackupFolder:
             # A person must see a damaged backup as it is.
             return
         for file in log.iterdir():
-            if f"{LOG}/{file.name}" not in known:
+            if f"{LOG}/{file.name}" not in known and _OF_SEGMENT.match(file.name):
                 file.unlink()
 
 

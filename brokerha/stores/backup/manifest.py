@@ -39,9 +39,14 @@ RESERVED_NAMES = frozenset({"list", "make", "verify"})
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}\Z")
 
 
+def is_name(name: str) -> bool:
+    """Tell whether a backup can have this name."""
+    return _NAME.match(name) is not None and name not in RESERVED_NAMES
+
+
 def check_name(name: str) -> str:
     """Return a valid name of a backup. Raises InvalidRequest."""
-    if not _NAME.match(name) or name in RESERVED_NAMES:
+    if not is_name(name):
         reserved = ", ".join(sorted(RESERVED_NAMES))
         message = f"{name!r} is no name for a backup: 1 to 64 of A-Z a-z 0-9 _ - . without a dot first, and not {reserved}"
         raise InvalidRequest(message)

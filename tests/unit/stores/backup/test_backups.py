@@ -279,6 +279,19 @@ def test_a_manifest_that_was_edited_is_refused(backups: Backups):
         read_manifest(json.dumps({**fields, "format": 9}).encode(), "here")
 
 
+def test_what_a_disk_or_a_person_puts_beside_backups_stays_and_stops_none(backups: Backups):
+    backups.write()
+    log = backups.folder.path / "monday" / "log"
+    for folder in (backups.folder.path / "lost+found", log / "@eaDir"):
+        folder.mkdir()
+    for name in ("notes.txt", "31-40.partial", "41-50.lines"):
+        (log / name).touch()
+    backups.copy.add(1)
+    backups.extend()
+    assert {each.name for each in log.iterdir()} == {"1-30.lines", "31-31.lines", "@eaDir", "notes.txt"}
+    assert backups.folder.names() == ["monday"]
+
+
 def test_a_directory_without_a_manifest_is_listed_and_no_backup(tmp_path: Path):
     (tmp_path / "empty").mkdir()
     folder = BackupFolder(tmp_path)
