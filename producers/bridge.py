@@ -4,7 +4,7 @@
 
 A message leaves RabbitMQ after its copy is applied. Its id becomes the id of the transaction, so a message that is delivered or published
 again arrives once. A message without an id can arrive twice. A message that brokerha never takes (above 8 MiB, for instance) goes to the
-dead letters of its queue; without a dead-letter exchange RabbitMQ drops it. The program waits for an absent broker or cluster, and for the
+queue `--aside` of RabbitMQ, with the reason in its header `brokerha-reason`. The program waits for an absent broker or cluster, and for the
 right to write. SIGTERM ends it with exit code 0; RabbitMQ then delivers unfinished messages again.
 """
 
@@ -18,6 +18,7 @@ import re
 import signal
 import sys
 import threading
+from typing import Any
 
 import pika
 from pika.exceptions import AMQPError
@@ -31,10 +32,13 @@ LOOK_S = 0.5
 log = logging.getLogger("bridge")
 
 
-def move(parameters: pika.URLParameters, queue: str, cluster: brokerha.Client, into: str, stopping: threading.Event) -> None:
+def move(
+    parameters: pika.URLParameters, queue: str, cluster: brokerha.Client, into: str, aside: str, stopping: threading.Event
+) -> None:
     """Move messages until `stopping` is set. Raises AMQPError and BrokerhaError that a retry can cure."""
     with pika.BlockingConnection(parameters) as connection:
         channel = connection.channel()
+        channel.confirm_delivery()
         channel.basic_qos(prefetch_count=100)
         for method, properties, body in channel.consume(queue, inactivity_timeout=LOOK_S):
             if stopping.is_set():
@@ -50,13 +54,21 @@ def move(parameters: pika.URLParameters, queue: str, cluster: brokerha.Client, i
                 # A rejected id stays rejected; a message without one gets a new transaction next time. Rights are no fault of a message.
                 if isinstance(error, NotAllowed) or (isinstance(error, Rejected) and not key):
                     raise
-                log.error(
-                    "message %s goes to the dead letters of its queue, or is gone if it has none: %s", properties.message_id, error
-                )
-                channel.basic_reject(method.delivery_tag, requeue=False)
+                log.error("message %s goes to the queue %s: %s", properties.message_id, aside, error)
+                _put_aside(channel, aside, body, properties, str(error))
             else:
                 log.info("message %s has LSN %d", properties.message_id, done.lsn)
-                channel.basic_ack(method.delivery_tag)
+            channel.basic_ack(method.delivery_tag)
+
+
+def _put_aside(channel: Any, aside: str, body: bytes, properties: pika.BasicProperties, reason: str) -> None:
+    """Publish a message to a queue of RabbitMQ, confirmed; it stays there until a person has looked at it."""
+    headers = {**(properties.headers or {}), "brokerha-reason": reason}
+    if properties.user_id:  # RabbitMQ takes it from this user only.
+        headers["brokerha-user-id"] = properties.user_id
+    properties.headers, properties.user_id, properties.expiration, properties.delivery_mode = headers, None, None, 2
+    channel.queue_declare(aside, durable=True)
+    channel.basic_publish("", aside, body, properties, mandatory=True)
 
 
 def broker_of(url: str) -> pika.URLParameters:
@@ -74,6 +86,7 @@ def main() -> int:
     parser.add_argument("--queue", required=True, help="of RabbitMQ")
     parser.add_argument("--to", required=True, help="address of the cluster: http://… or amqp://…")
     parser.add_argument("--into", required=True, help="queue of brokerha")
+    parser.add_argument("--aside", help="queue of RabbitMQ for messages that brokerha never takes; QUEUE.aside without it")
     options = parser.parse_args()
     try:
         cluster = brokerha.connect(options.to)
@@ -89,7 +102,7 @@ def main() -> int:
             stop=stop_when_event_set(stopping), sleep=sleep_using_event(stopping), before_sleep=before_sleep_log(log, logging.WARNING),
             retry_error_callback=lambda _: None,
         )  # fmt: skip
-        again(move, options.broker, options.queue, cluster, options.into, stopping)
+        again(move, options.broker, options.queue, cluster, options.into, options.aside or f"{options.queue}.aside", stopping)
     return 0
 
 

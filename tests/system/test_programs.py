@@ -126,6 +126,8 @@ def test_they_do_what_the_page_says_and_end_when_told_to(
         channel.queue_declare("shop-orders", durable=True)
         for name, body in (("order-1", b"[1, 2, 3]"), ("order-1", b"[1, 2, 3]"), ("order-2", b"[40, 2]"), ("order-3", b"fish")):
             channel.basic_publish("", "shop-orders", body, pika.BasicProperties("text/plain", message_id=name, delivery_mode=2))
+        never = pika.BasicProperties("text/größe", message_id="order-4", user_id=pika.URLParameters(vhost_url).credentials.username)
+        channel.basic_publish("", "shop-orders", b"[7]", never)
         # When the bridge moves them, and the worker takes them
         with brokerha.connect(vhost_url) as db:
             until(lambda: len(done_of(db)) == 2 and db.queues().get("aside", {}).get("depth") == 1, "the worker is not done")
@@ -134,6 +136,11 @@ def test_they_do_what_the_page_says_and_end_when_told_to(
             assert sorted(message.body for message in db.queue("outbox")) == [b"42", b"6"]
             assert db.queues()["inbox"] == {"depth": 0, "published": 3, "accepted": 3}
         assert until(lambda: not channel.queue_declare("shop-orders", passive=True).method.message_count, "messages are left")
+        # What brokerha never takes is put aside, with the reason
+        method, properties, body = channel.basic_get("shop-orders.aside", auto_ack=True)
+        assert method is not None
+        assert (properties.message_id, properties.content_type, body) == ("order-4", "text/größe", b"[7]")
+        assert "content type" in properties.headers["brokerha-reason"]
     # And a publisher that is run twice writes once, and tells of what is wrong
     update = json.dumps({"id": "order-4711", "update": 'INSERT DATA { <urn:order:4711> <urn:state> "paid" }'})
     first, again = (json.loads(run("brokerha.programs.producers.publisher", "--broker", vhost_url, given=update)) for _ in range(2))
