@@ -25,8 +25,8 @@ FETCH_LIMIT = 500
 """Bodies requested in one message."""
 ANSWER_LIMIT_BYTES = 4 * 1024 * 1024
 """Bodies sent in answer to one message; bodies over it are requested again."""
-PUSHED_LIMIT_BYTES = 16 * 1024 * 1024
-"""Bodies pushed in one round, and a last one beyond it: after a pause a backlog of any size can be stamped."""
+PUSHED_LIMIT_BYTES = 32 * 1024 * 1024
+"""Bodies of own entries that were pushed and have no LSN yet, and a last one beyond it: after a pause a backlog of any size can be stamped."""
 LOOSE_LIMIT = 100_000
 """Names of bodies without an entry that are remembered in memory; the journal still finds older ones."""
 
@@ -185,22 +185,22 @@ class BodyExchange:
                 due.append(asking.announced[0][1] + self._config.fetch_after_ms)
         return due
 
-    def own(self, txids: Iterable[TxId], fresh: Mapping[TxId, bytes]) -> list[Item]:
-        """Return the first of these own transactions with their bodies: as many as one round can push, at least one.
+    def own(self, txids: Iterable[TxId], fresh: Mapping[TxId, bytes], pushed_bytes: int) -> list[Item]:
+        """Return the first of these own transactions with their bodies: as many as may be pushed beside what waits for an LSN.
 
         ``fresh`` ones are not in the journal yet.
         """
         items: list[Item] = []
-        size = 0
+        size = pushed_bytes
         node = self._config.node
         for txid in txids:
+            if size >= PUSHED_LIMIT_BYTES:
+                break
             body = fresh.get(txid)
             if body is None and (body := self._history.body(node, txid)) is None:
                 invariant(False, "an accepted transaction has its body", txid=txid)
             items.append((node, txid, body or b""))
             size += len(body or b"")
-            if size >= PUSHED_LIMIT_BYTES:
-                break
         return items
 
     def pushed(self, stamped: list[Item], to: Collection[NodeId]) -> list[Outgoing]:

@@ -14,6 +14,7 @@ earlier one, so they are durable when it is sent. The core reads no clock, draws
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
 from itertools import islice
 
@@ -177,6 +178,9 @@ class SyncCore(SyncState):
         splits = history.splits()
         self.reads = read_before(self.node, self.incarnation, self.epoch, splits[-1]) if splits else None
         self._answers: list[Outgoing] = []
+        self._pushed: deque[tuple[int, int]] = deque()
+        """Of each round that pushed bodies which have no LSN yet: the number after its last entry, and their bytes."""
+        self._pushed_size = 0
 
     # ---- inputs: they take note, the round does the work
 
@@ -341,11 +345,23 @@ class SyncCore(SyncState):
         if not identity.is_known(self) or not self.recovery.is_over:
             return []  # The next epoch may have to recover at most one window of each master.
         room = self.config.stamp_window(len(self.epoch.members)) - (self.own.count - self.own.used)
-        stamped = self.bodies.own(islice(self.parked, max(0, room)), fresh)
+        stamped = self.bodies.own(islice(self.parked, max(0, room)), fresh, self._pushed_bytes())
         if stamped:
             times = self.clock.ticks(now.wall_us, len(stamped))
             self._hold(self.own, [(timestamp, self.parked.popleft()) for timestamp in times], result, now)
+            size = sum(len(body) for _, _, body in stamped)
+            self._pushed.append((self.own.count, size))
+            self._pushed_size += size
         return stamped
+
+    def _pushed_bytes(self) -> int:
+        """Return the bytes of the bodies of own entries that were pushed and have no LSN yet."""
+        pushed = self._pushed
+        while pushed and pushed[0][0] <= self.own.used:
+            self._pushed_size -= pushed.popleft()[1]
+        while pushed and pushed[-1][0] > self.own.count:
+            self._pushed_size -= pushed.pop()[1]  # An epoch took their numbers back.
+        return self._pushed_size
 
     def _add(self, result: RoundResult, now: Instant) -> None:
         """ADD: the recovered list, then the longest common prefix up to the least promise (R6), each transaction id once (S2)."""

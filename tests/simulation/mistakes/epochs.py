@@ -11,7 +11,7 @@ from typing import Any
 
 from brokerha.model.epochs import Configuration, Epoch, EpochId
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, Timestamp, TxId
-from brokerha.model.records import MasterState
+from brokerha.model.records import Accepted, MasterState
 from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Row, Tail, TailWanted
 from brokerha.model.wire.messages import Outgoing
 from brokerha.sync import identity as identity_module
@@ -82,7 +82,8 @@ _merge = SyncCore._merge
 def _stamp_always(self: Epochs, core: SyncCore, result: RoundResult, now: Instant) -> bool:
     goes_on = _before(self, core, result, now)
     if goes_on and core.is_frozen():
-        core._stamp(result, now)
+        fresh = {txid: body for record in result.records if isinstance(record, Accepted) for txid, body in record.items}
+        core._stamp(result, now, fresh)
     return goes_on
 
 

@@ -11,7 +11,7 @@ from brokerha.sync import bodies
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.state import HybridClock
 from brokerha.sync.waiting import culprits
-from tests.unit.paper.masters import Table, with_row
+from tests.unit.paper.masters import Table, with_row, without
 
 
 @pytest.mark.parametrize(
@@ -150,10 +150,29 @@ def test_a_backlog_of_large_bodies_is_stamped_and_pushed_in_parts(monkeypatch: p
         table.write("m1", f"t{name}", body=bytes(100))
         table.round("m1")
     core.promised = core.epoch.id
-    table.settle()
-    rounds = [sum(len(body) for _, _, body in sent.items) for sent in table.messages(Bodies, "m1", "m2")]
-    assert rounds == [300, 300, 300, 100]
+    # However many rounds there are: no more is pushed before it has an LSN.
+    table.settle(choice=without("m2"))
+    assert _pushed(table) == [300]
+    assert len(core.parked) == 7
+    table.settle(100, step_ms=20)
+    assert max(_pushed(table)) == 300
     assert table.queue("m2") == [f"t{name}" for name in range(10)]
+
+
+def test_entries_that_an_epoch_took_back_make_room_for_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "PUSHED_LIMIT_BYTES", 300)
+    table = Table(2)
+    table.settle(4)
+    core = table.cores["m1"]
+    table.write("m1", *(f"t{name}" for name in range(3)), body=bytes(100))
+    table.round("m1")
+    assert core._pushed_bytes() == 300
+    core.own.count -= 3
+    assert core._pushed_bytes() == 0
+
+
+def _pushed(table: Table) -> list[int]:
+    return [sum(len(body) for _, _, body in sent.items) for sent in table.messages(Bodies, "m1", "m2")]
 
 
 def test_posts_are_held_back_for_the_gap_and_then_sent() -> None:
