@@ -60,7 +60,7 @@ def _told(summary: Summary) -> str:
 @pytest.mark.parametrize("kind", [0, SPLITS_FROM, MEMBERS_FROM, *MODES_FROM.values(), CHOSEN_FROM])
 def test_a_few_seeds_pass(kind: int):
     # These run in this process, so that the coverage of the cores counts them; large transactions and slow processors are among them.
-    first = kind + LARGE_FROM
+    first = kind + SHORT_FROM
     for seed in range(first, first + FEW):
         report = simulate(seed)
         assert report.violation is None, report.words()
@@ -71,7 +71,7 @@ def test_a_few_seeds_pass_when_each_entry_of_a_tail_is_a_message_of_its_own(firs
     # So that epochs are proposed while masters have read a part of what others have.
     for module in (catching_up, epochs):
         monkeypatch.setattr(module, "TAIL_LIMIT", 1)
-    for seed in range(first + 1_000, first + 1_000 + FEW // 2):
+    for seed in range(first + SHORT_FROM, first + SHORT_FROM + FEW):
         report = simulate(seed)
         assert report.violation is None, report.words()
 

@@ -111,7 +111,6 @@ _COUNTED = tuple(
     f"tests/{place}"
     for place in (
         "interaction",
-        "simulation/test_determinism.py",
         "simulation/test_seeds.py",
         "unit/master",
         "unit/model",
