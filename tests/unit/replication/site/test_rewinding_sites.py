@@ -309,7 +309,7 @@ def disturb(table: RewindTable, rng: random.Random) -> None:
         table.is_held = lambda _way: False
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_whatever_happens_all_come_to_what_the_log_says(seed: int) -> None:
     rng = random.Random(seed)
     nodes = ("w1", "w2", "w3")[: rng.choice((1, 2, 3, 3))]
