@@ -165,6 +165,7 @@ class Book:
         """Transactions whose prepare is not known to be judged."""
         self.locks = Locks()
         self.open_bytes = 0
+        """Size of their operations and of the findings of their reads."""
         self.counts: Counter[str] = Counter()
         """Counts since the start: begun, committed, aborted, timed-out, lost participants, ignored answers."""
         self.silent_backups: dict[NodeId, str] = {}
@@ -226,7 +227,7 @@ class Book:
     def remove(self, transaction: Transaction) -> None:
         """Remove a transaction that is over, or that the log tells of from now on. Its locks stay."""
         if self.table.pop(transaction.txid, None) is not None:
-            self.open_bytes -= transaction.size
+            self.open_bytes -= transaction.size + (transaction.reads.size if transaction.reads is not None else 0)
         self.placed.pop(transaction.txid, None)
         if self.xids.get(transaction.xid) == transaction.txid:
             del self.xids[transaction.xid]

@@ -122,8 +122,10 @@ class Collecting:
         if transaction.reads is None or not isinstance(found, list | tuple):
             raise InvalidRequest("saw: give a list of expectations, in a transaction that is isolated")
         # First: what is refused here must not be in the body later, which could then not travel to the other masters.
-        transaction.check_room(list(transaction.reads.fresh(found).values()))
+        size = transaction.reads.size
+        self._check_room(transaction, list(transaction.reads.fresh(found).values()))
         transaction.reads.add(found, number(command, "lsn", 0))
+        self._book.open_bytes += transaction.reads.size - size
         self._book.answer(command.ticket, command.txid)
 
     def ping(self, command: TxCommand, now: Instant) -> None:

@@ -20,7 +20,7 @@ class TxConfig:
     open_limit: int = 1000
     """Limit of transactions that are not over; more are refused."""
     bytes_limit: int = 256 * MEBIBYTE
-    """Limit of the operations of all of them together; more are refused."""
+    """Limit of the operations and findings of all of them together; more are refused."""
     timeout_ms: int = 60_000
     """Idle time after which an open transaction is rolled back, unless its client asked for another one."""
     timeout_max_ms: int = 3_600_000

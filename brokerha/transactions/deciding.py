@@ -160,6 +160,8 @@ class Deciding:
         transaction.is_two_phase = is_two_phase
         if transaction.reads is not None:
             add_pieces(book, transaction, transaction.reads.demands(transaction.pieces))
+            book.open_bytes -= transaction.reads.size
+            transaction.reads = None
         if transaction.user:
             add_pieces(book, transaction, [packed_by(transaction.user)])
         transaction.close(now.mono_ms, now.wall_us)

@@ -167,7 +167,7 @@ class Transaction:
     body: bytes = b""
     """Set from its closing until it is decided or in the order."""
     reads: ReadSet | None = None
-    """Findings of its reads; None under read-committed."""
+    """Findings of its reads until it is closed; None under read-committed."""
     user: str = ""
     """The user who began it, named by its last operation; empty where the door does not know."""
     takes: dict[int, tuple[str, ...]] = field(default_factory=dict)

@@ -114,6 +114,26 @@ def test_findings_for_which_there_is_no_room_are_refused_and_not_kept(monkeypatc
     assert bench.journal.body("m1", txid) == pack_operations([("put", "t", b"a", value), KEY])
 
 
+@pytest.mark.parametrize("backups", [(), ("b1", "b2")])
+def test_findings_count_among_the_bytes_of_open_transactions(backups: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a transaction that has read more than half of what all together may hold
+    bench = TxBench(backups=backups, sync_n=len(backups) and 1, seed=3, bytes_limit=1_000)
+    monkeypatch.setattr(bench.worker.queues, "execute", lambda _name, _body: "")
+    found: list[Operation] = [("expect-key", "t", bytes([letter]) * 300, "") for letter in b"bc"]
+    first, second = bench.begin(isolation=SNAPSHOT), bench.begin(isolation=SERIALIZABLE)
+    bench.ask("saw", first, found=found)
+    # When another one reads as much, it is refused
+    assert bench.ask("saw", second, found=found).error == "NotReady"
+    assert bench.ask("pending", second).answer["seen"] == b""
+    # Until the first one is over, also when its commit carries none of its findings, or a client rolls back
+    bench.ask("operations", first, operations=[("put", "t", b"a", b"1")])
+    assert bench.ask("commit", first).answer["state"] == "committed"
+    assert not bench.ask("saw", second, found=found).error
+    bench.ask("rollback", second)
+    third = bench.begin(isolation=SNAPSHOT)
+    assert not bench.ask("saw", third, found=[*found, KEY]).error
+
+
 def test_a_commit_that_comes_too_late_is_a_conflict() -> None:
     bench = TxBench(backups=(), sync_n=0, seed=3)
     txid = bench.begun([("put", "t", b"a", b"1")], isolation=SERIALIZABLE)
