@@ -28,6 +28,9 @@ from brokerha.sync.round import RoundResult
 from brokerha.sync.splits.deciding import CUT, ENDLESS, agreement
 from brokerha.sync.state import SyncState
 
+HANDED_IN_BYTES = 32 * 1024 * 1024
+"""Bodies that one turn hands in for absent masters, and a last one beyond it: a side of a split can have synchronised any number."""
+
 
 class GoingBack:
     """Decides when a master goes back, before it takes over an epoch that its queue is ahead of or beside."""
@@ -36,6 +39,8 @@ class GoingBack:
         self._config = config
         self.until_ms: int | None = None
         """Deadline for going back; None when nothing is to be given up."""
+        self._early: set[TxId] = set()
+        """Transactions of absent masters that were handed in before going back."""
 
     def is_due(self, sync: SyncState, epoch: Epoch) -> bool:
         """Tell whether the own queue is longer than that epoch says, or continues with entries of another side.
@@ -57,8 +62,17 @@ class GoingBack:
             self.until_ms = now.mono_ms + self._config.lag_ms
         if lsn < sync.lsn and not sync.is_ready_to_go_back() and now.mono_ms < self.until_ms:
             return False
+        self._early &= sync.pending
+        others, is_all = _of_absent(sync, lsn, epoch, self._early)
+        self._early.update(txid for txid, _ in others)
+        if not is_all:
+            # First, because a crash after going back would lose the rest. If it does not go back, they are dropped as duplicates.
+            result.records.extend(Accepted(part) for part in in_records(others))
+            sync.parked.extend(txid for txid, _ in others)
+            sync.pending.update(self._early)
+            return False
         self.until_ms = None
-        go_back(sync, lsn, epoch, result)
+        go_back(sync, lsn, epoch, result, others, self._early)
         return True
 
 
@@ -108,22 +122,37 @@ def come_together(sync: SyncState, epoch: Epoch, result: RoundResult) -> None:
         sync.lineage = epoch.number
 
 
-def go_back(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
-    """Take the synchronised queue back to an LSN; the queue of the epoch to come continues from there."""
-    entries = sync.history.ordered(lsn + 1, sync.lsn - lsn)
+def _of_absent(sync: SyncState, lsn: Lsn, epoch: Epoch, early: set[TxId]) -> tuple[list[tuple[TxId, bytes]], bool]:
+    """Return the next bodies after an LSN that this master hands in for absent masters, and whether they are the last ones."""
     others: list[tuple[TxId, bytes]] = []
+    size = 0
     if any(epoch_id == _side(sync).id and node == sync.node for epoch_id, _, node in epoch.agreed):
-        for _, txid, origin in entries:
-            body = sync.history.body(origin, txid) if origin not in epoch.members else None
-            if body is not None:
-                others.append((txid, body))
+        for _, txid, origin in sync.history.ordered(lsn + 1, sync.lsn - lsn):
+            is_wanted = origin not in epoch.members and txid not in early
+            body = sync.history.body(origin, txid) if is_wanted else None
+            if body is None:
+                continue
+            if size >= HANDED_IN_BYTES:
+                return others, False
+            others.append((txid, body))
+            size += len(body)
+    return others, True
+
+
+def go_back(
+    sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult, others: list[tuple[TxId, bytes]], handed_in: set[TxId]
+) -> None:
+    """Take the synchronised queue back to an LSN; the queue of the epoch to come continues from there.
+
+    ``handed_in`` are the transactions of absent masters that it hands in, ``others`` those of them that it has not handed in before.
+    """
+    entries = sync.history.ordered(lsn + 1, sync.lsn - lsn)
     result.rewound = _rewound(sync, lsn, epoch)
     result.records.append(result.rewound)
     result.records.extend(Accepted(part) for part in in_records(others))
-    # In the former order: the writer of the later one may have seen the earlier one.
-    handed_in = {txid for txid, _ in others}
     # The origin may count on this master: on its side the transaction was synchronised through this one.
-    handed_in |= {*sync.history.duplicates([txid for _, txid, _ in entries])}
+    handed_in = handed_in | {*sync.history.duplicates([txid for _, txid, _ in entries])}
+    # In the former order: the writer of the later one may have seen the earlier one.
     again = (txid for _, txid, origin in entries if origin == sync.node or txid in handed_in)
     sync.parked = deque(dict.fromkeys([*again, *sync.parked]))
     sync.pending.update(sync.parked)

@@ -10,10 +10,16 @@ import pytest
 
 from brokerha.model.epochs import Epoch, EpochId
 from brokerha.model.given_up import Split
-from brokerha.model.ids import Lsn
+from brokerha.model.ids import Instant, Lsn
+from brokerha.model.records import Accepted, Added, BodiesHeld
+from brokerha.sync.config import SyncConfig
+from brokerha.sync.core import SyncCore
+from brokerha.sync.round import RoundResult
+from brokerha.sync.splits import going_back
 from brokerha.sync.splits.deciding import CUT, Path, agreement, path_of
-from brokerha.sync.splits.going_back import _agreed, read_before
+from brokerha.sync.splits.going_back import GoingBack, _agreed, read_before
 from brokerha.sync.state import SyncState
+from tests.support.logs import memory_log, reopened
 from tests.unit.sync.reports import report
 
 FIRST, THIRD, FIFTH = (1, ""), (3, "m4"), (5, "m3")
@@ -81,3 +87,31 @@ def test_who_was_in_an_epoch_without_adding_anything_agrees_with_others_who_know
     way: Path = ((FIFTH, 30), ((7, "m1"), 40))
     # Then both have the same queue up to there
     assert agreement(its, way, {}) == agreement(way, its, {}) == 9
+
+
+def test_what_it_hands_in_for_absent_masters_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a side of m3 and m4 that has synchronised entries of both, and m4 is not heard any more
+    monkeypatch.setattr(going_back, "HANDED_IN_BYTES", 2)
+    log = memory_log("m3", "journal-of-m3")
+    entries = [(10 * n, f"t{n}", "m3" if n == 3 else "m4") for n in range(1, 8)]
+    log.append([BodiesHeld(tuple(("m4", txid, b"b") for _, txid, origin in entries if origin == "m4")), Accepted((("t3", b"b"),))])
+    log.append([Added(1, tuple(entries), {}, 1)])
+    sync = SyncCore(SyncConfig("m3", ("m1", "m2", "m3", "m4"), split_recovery="smart"), log.state(), log)
+    # When it meets an epoch of m1 and m2 that has nothing of that
+    epoch = Epoch(2, "m1", ("m1", "m2", "m3"), agreed=((FIRST, 0, "m3"),))
+    back, turns = GoingBack(sync.config), 0
+    while True:
+        result = RoundResult()
+        is_back = back.step(sync, epoch, result, Instant(0, 0))
+        # Then each turn reads a part of the bodies, and the queue goes back with the last one only
+        assert sum(len(body) for record in result.records if isinstance(record, Accepted) for _, body in record.items) <= 2
+        turns += 1
+        log.append(result.records)
+        if is_back:
+            break
+        assert reopened(log).state().lsn == 7
+    assert turns == 3
+    # And all are handed in again in their former order, also after a restart
+    assert list(sync.parked) == [f"t{n}" for n in range(1, 8)]
+    assert sync.pending == {*reopened(log).state().parked} == {*sync.parked}
+    assert all(log.body("m3", txid) == b"b" for txid in sync.parked)
