@@ -244,6 +244,9 @@ class MasterCore:
         lsn = self.history.lsn_of(submit.txid) or 0
         if is_compared and is_other_body(self.bodies, self.history, self.sync.node, submit, lsn):
             self.waiters.refuse(submit, "KeyReused", f"transaction id {submit.txid} belongs to other operations: use a new key")
+        elif wrong := self.transacting.wrong_terms(submit.level, submit.copies):
+            # It may take effect all the same, so it is not refused.
+            self.waiters.unknown(submit, f"{wrong}; the transaction is known already, and goes on by itself")
         else:
             self.waiters.add(submit, now.mono_ms, lsn, self.result_of(lsn))
 

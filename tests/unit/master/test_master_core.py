@@ -222,6 +222,17 @@ def test_a_site_without_workers_has_nothing_that_waits_for_them() -> None:
         assert [reply.status for reply in bench.run()] == ["synchronised"]
 
 
+def test_a_known_transaction_does_not_wait_for_more_copies_than_workers() -> None:
+    bench = Bench()
+    bench.submit("t1", level="accepted")
+    bench.run()
+    bench.submit("t1", copies=2, timeout_ms=60_000)
+    (reply,) = bench.run()
+    # Not refused: it may take effect.
+    assert (reply.status, reply.error) == ("unknown", "OutcomeUnknown")
+    assert reply.reason.startswith("applied=2 asks for more workers than this site has (1); the transaction is known already")
+
+
 def test_more_copies_than_workers_are_refused() -> None:
     bench = Bench()
     bench.submit("t1", copies=2)
