@@ -27,24 +27,28 @@ PROLOGUE_LIMIT_BYTES: Final = 64 * 1024
 """It is repeated before each document."""
 _ALONE: Final = f"an update of more than {BODY_LIMIT_BYTES} bytes is one INSERT DATA alone: other kinds are shorter, and several are several requests"
 _IRI: Final = rb'<[^<>"{}|^`\x00-\x20]*+>'
-_BASE: Final = rb"\bBASE\s*+" + _IRI
-_DECLARED: Final = rb"\bPREFIX\s++[^\s:<>]*+:\s*+" + _IRI + rb"|" + _BASE
 _SPACE: Final = rb"\s++|\#[^\r\n]*+[\r\n]"
-_PROLOGUE: Final = re.compile(rb"(?:\xef\xbb\xbf)?((?:" + _SPACE + rb"|" + _DECLARED + rb")*+)INSERT\s++DATA\s*+\{", re.IGNORECASE)
+_GAP: Final = rb"(?:" + _SPACE + rb")*+"
+_DECLARED: Final = rb"\bPREFIX(?:" + _SPACE + rb")++[^\s:<>]*+:" + _GAP + _IRI + rb"|\bBASE" + _GAP + _IRI
+_PROLOGUE: Final = re.compile(
+    rb"(?:\xef\xbb\xbf)?((?:" + _SPACE + rb"|" + _DECLARED + rb")*+)INSERT" + _GAP + rb"DATA" + _GAP + rb"\{", re.IGNORECASE
+)
 _DECLARATION: Final = re.compile(_SPACE + rb"|(" + _DECLARED + rb")", re.IGNORECASE)
 _REST: Final = re.compile(rb"(?:" + _SPACE + rb"|;)*+")
+_BETWEEN: Final = re.compile(rb"(" + _IRI + rb")|(?:" + _SPACE + rb")++")
+"""An IRI, which can have a #, or what separates it from other words."""
 _OPEN, _CLOSE, _DOT, _GRAPH, _END, _COMMENT, _UNFINISHED = range(1, 8)
 _PUNCTUATION: Final = frozenset({_GRAPH, _END, _COMMENT})
 """Tokens that leave no statement open."""
 _TOKEN: Final = re.compile(
     rb"(\{\||[\[(])|(\|\}|[\])])"
     rb"|(\.(?=[\s}\#]|GRAPH\b)|(?<=[\s}])\.(?!\d))"
-    rb"|(?<![\w:%-])(GRAPH\s*+(?:" + _IRI + rb"|[^\s{}<>\"'\#:]*+:[^\s{}<>\"'\#]*+)\s*+\{)"
+    rb"|(?<![\w:%-])(GRAPH" + _GAP + rb"(?:" + _IRI + rb"|[^\s{}<>\"'\#:]*+:[^\s{}<>\"'\#]*+)" + _GAP + rb"\{)"
     rb"|(\})"
     rb"|(\#[^\r\n]*+[\r\n])"
     rb"|<<|" + _IRI + rb'|"""(?:"{0,2}(?:[^"\\]|\\.))*+"""|' + rb"'''(?:'{0,2}(?:[^'\\]|\\.))*+'''"
     rb'|(?!"""|' + rb"''')" + rb'(?:"(?:[^"\\\r\n]|\\.)*+"|' + rb"'(?:[^'\\\r\n]|\\.)*+')|\\."
-    rb"|([\"'<\#{])",
+    rb"|((?<![\w:%-])GRAPH" + _GAP + rb"(?:<[^>\s]*+>?|[^\s{}<>\"'\#]*+)" + _GAP + rb"(?:\#[^\r\n]*+)?\Z|[\"'<\#{])",
     re.DOTALL | re.IGNORECASE,
 )
 _MARGIN: Final = 3
@@ -145,7 +149,7 @@ class InsertData:
             if self._graph or self._depth:
                 raise InvalidRequest(f"{self._place(begin)}: GRAPH stands inside of another graph, or of a statement")
             self._end_statement(begin)
-            self._graph = b" ".join(token[0].split())
+            self._graph = _BETWEEN.sub(lambda found: found[1] or b" ", token[0])
         elif kind == _END and self._graph:
             self._graph, self._is_open = b"", False
             return True

@@ -46,7 +46,7 @@ def block(draw: st.DrawFn, least: int = 0) -> str:
 
 graph = st.builds(
     lambda word, name, text, end: f"{word}{name}{{{text} }}{end}",
-    st.sampled_from(("GRAPH ", "graph\n")), st.sampled_from((":g ", "<urn:g>", "ex:g\n")), block(), st.sampled_from(("", ". ", " .", " # x\n")),
+    st.sampled_from(("GRAPH ", "graph\n", "GRAPH# {\n # :c {\n")), st.sampled_from((":g ", "<urn:g>", "<urn:g#a> # }\n", "ex:g\n", ":g# <\n")), block(), st.sampled_from(("", ". ", " .", " # x\n")),
 )  # fmt: skip
 quads = st.builds(
     lambda pairs, end: "".join(f" {text} {each}" for text, each in pairs) + end,
@@ -93,6 +93,13 @@ def test_a_document_is_no_longer_than_a_statement_more() -> None:
     for line, document in found[1:]:
         first = document.partition(b"{")[2].strip().partition(b"\n")[0].decode()
         assert first in {"", "}"} or first in {lines[line - 1].strip(), lines[line].strip()}
+
+
+def test_a_comment_can_stand_wherever_space_can() -> None:
+    text = "PREFIX # a\n : # b\n <urn:> BASE # c\n <urn:b> INSERT # d {\n DATA # e }\n { GRAPH # f\n :g # g {\n { :a :b :c } } # h"
+    for size in range(1, len(text)):
+        ((_, document),) = documents(cut(text, [size]))
+        assert [str(quad) for quad in parse(document, format=RdfFormat.TRIG)] == ["<urn:a> <urn:b> <urn:c> <urn:g>"]
 
 
 def test_a_byte_order_mark_before_the_text_is_no_part_of_it() -> None:
