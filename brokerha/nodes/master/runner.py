@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import NamedTuple, Protocol, Self
 
@@ -317,7 +318,9 @@ class MasterRunner:
     def leave(self) -> None:
         """Tell the other masters that this process ends, so that they do not wait for it; called after the last turn."""
         if not self.failure and self.primary is None:
-            self.transport.send(self.core.sync.leave())
+            # After a failure of the journal, the core has a later incarnation than the one that the transport names.
+            sync = self.core.sync
+            self.transport.send([replace(each, sender=sync.node, incarnation=sync.incarnation) for each in sync.leave()])
 
     def close_tickets(self, reason: str, *, is_parting: bool = False) -> None:
         """Answer every waiting caller with *unknown*."""

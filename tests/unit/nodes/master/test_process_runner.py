@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,15 +14,16 @@ from brokerha.model.ids import Instant
 from brokerha.model.operations import pack_operations
 from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, TxQueueDecision
 from brokerha.model.requests import ACCEPTED, SYNCHRONISED, Reply, Submit, TxCommand, TxReply
+from brokerha.model.wire.epoch_messages import Leave
 from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.model.wire.process_messages import Candidate, Confirmed, Replicate, TxJoin, Vote
 from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
 from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner
-from brokerha.nodes.master.runner import MasterRunner
+from brokerha.nodes.master.runner import RETRY_MS, MasterRunner
 from brokerha.replication.journal.backups import READY, BackupRow
 from brokerha.replication.role.config import RoleConfig
 from brokerha.sync.config import SyncConfig
-from tests.support.logs import disk_of, memory_copy
+from tests.support.logs import disk_of, memory_copy, memory_log
 
 BODY = pack_operations([("put", "t", b"k", b"v")])
 
@@ -264,3 +266,24 @@ def test_a_backup_that_does_not_answer_a_prepare_is_not_ready_before_it_has_join
     lost = ("joining", "no answer to the prepare of 1.t for 10000 ms")
     assert (states.count(lost), states.count((READY, ""))) == (1, 11)
     assert states[-1] == (READY, "")
+
+
+def test_a_master_without_backups_that_is_stopped_after_a_full_disk_names_its_present_incarnation() -> None:
+    # Given a master whose journal failed, and was read again
+    wire: Any = Wire()
+    journal, ms = memory_log("m1", "journal-of-m1"), 1_000
+    clock: Any = SimpleNamespace(now=lambda: Instant(ms, ms * 1_000))
+    runner = MasterRunner(MasterConfig(SyncConfig("m1", ("m1", "m2"))), journal, wire, clock, lambda _reply: None)
+    runner.turn()
+    before = runner.core.sync.incarnation
+    disk_of(journal).is_full = True
+    runner.turn([Submit(1, "t1", BODY, ACCEPTED)])
+    assert runner.failure is not None
+    disk_of(journal).is_full = False
+    ms += RETRY_MS
+    runner.turn()
+    # When it is stopped
+    wire.sent.clear()
+    runner.leave()
+    # Then the others take it for the process that they know: they ignore the end of an earlier one
+    assert [(each.to, each.message, each.sender, each.incarnation) for each in wire.sent] == [("m2", Leave(), "m1", before + 1)]
