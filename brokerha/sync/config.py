@@ -11,7 +11,7 @@ from brokerha.sync.modes import NONE, QUORUM, SPLIT_RECOVERY
 ACKNOWLEDGE = ("all", "present", "majority")
 
 REPORTED_LIMIT = 50_000
-"""Limit of entries of all masters that are stamped and not synchronised: 8 MB in a report, with ids of the greatest length."""
+"""Limit of entries of all masters that are stamped and not synchronised: 9 MB, with ids of the greatest length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,9 @@ class SyncConfig:
         """Time between two checks whether an epoch change is due: a small part of every timeout that leads to one."""
         return self.round_timeout_ms // 20
 
-    def stamp_window(self, members: int) -> int:
-        """Own entries that can be ahead of the added ones; those of all members must fit into one message (`EpochReport`)."""
-        return min(self.queue_window, REPORTED_LIMIT // max(1, members))
+    def stamp_window(self, masters: int) -> int:
+        """Own entries that can be ahead of the added ones; those of all masters, on all sides, must fit into one `EpochInstall`."""
+        return min(self.queue_window, REPORTED_LIMIT // max(1, masters))
 
     @property
     def _noticed_ms(self) -> int:

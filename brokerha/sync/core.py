@@ -344,7 +344,7 @@ class SyncCore(SyncState):
         """Give parked transactions timestamps, at most the window ahead of the added entries (R2); return them with their bodies."""
         if not identity.is_known(self) or not self.recovery.is_over:
             return []  # The next epoch may have to recover at most one window of each master.
-        room = self.config.stamp_window(len(self.epoch.members)) - (self.own.count - self.own.used)
+        room = self.config.stamp_window(len(self.epoch.configuration.masters)) - (self.own.count - self.own.used)
         stamped = self.bodies.own(islice(self.parked, max(0, room)), fresh, self._pushed_bytes())
         if stamped:
             times = self.clock.ticks(now.wall_us, len(stamped))

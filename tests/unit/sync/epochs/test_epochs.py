@@ -6,12 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from brokerha.model.epochs import FIRST, Epoch
+from brokerha.model.epochs import FIRST, Configuration, Epoch
+from brokerha.model.ids import Instant
 from brokerha.model.records import EpochInstalled, EpochPromised
+from brokerha.model.wire.codec import decode_envelope, encode_envelope
 from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochRefused, EpochReport, Tail, TailWanted
 from brokerha.model.wire.messages import Bodies, Fetch, Outgoing
 from brokerha.sync import bodies as bodies_module
+from brokerha.sync import config
+from brokerha.sync.config import SyncConfig
+from brokerha.sync.core import SyncCore
 from brokerha.sync.epochs import epochs
+from brokerha.sync.membership import PARKED_LIMIT
 from tests.support.logs import memory_log
 from tests.unit.paper.masters import with_row
 from tests.unit.sync.epoch_table import EpochTable
@@ -369,3 +375,24 @@ def test_a_tail_that_nobody_was_asked_for_is_not_taken() -> None:
 def test_epochs_of_two_with_one_id_are_equal_and_ids_are_ordered() -> None:
     assert Epoch(2, "m1", ("m1", "m2")).id < Epoch(2, "m2", ("m2", "m3")).id < Epoch(3, "m1", ()).id
     assert EpochTable().first().id == FIRST
+
+
+def test_what_sides_of_a_split_have_stamped_fits_into_the_message_that_installs_their_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Given as many entries as all masters can have stamped, and what one that leaves can add, with ids of the greatest length
+    names = tuple(f"m{n}".ljust(32, "x") for n in range(5))
+    count = len(names) * SyncConfig(names[0], names).stamp_window(len(names)) + PARKED_LIMIT
+    recovered = tuple((2**51 + n, f"{n:0128}", names[0]) for n in range(count))
+    epoch = Epoch(9, names[0], names, 2**40, "t" * 128, recovered, configuration=Configuration(names))
+    # Then a message can carry them
+    assert decode_envelope(encode_envelope("c" * 32, names[0], 1, EpochInstall(epoch))).message == EpochInstall(epoch)
+    # And a master that is alone on its side stamps no more than its share
+    monkeypatch.setattr(config, "REPORTED_LIMIT", 10)
+    log = memory_log(names[0], "journal")
+    log.append([EpochInstalled(Epoch(2, names[0], names[:1], configuration=Configuration(names), mode="smart"))])
+    core = SyncCore(SyncConfig(names[0], names, split_recovery="smart"), log.state(), log)
+    for n in range(9):
+        core.accept(f"t{n}", b"")
+    log.append(core.collect(Instant(1_000, 1_000_000)).records)
+    assert (core.own.count, len(core.parked)) == (2, 7)
