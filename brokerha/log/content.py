@@ -317,6 +317,7 @@ class Content:
         txids = {txid for _, (_, txid, _), _ in entries}
         self.ids.lsns.update(dict.fromkeys(txids, 0))
         self.ids.void_rejections(lsn, old)
+        self.ids.void_after(old)
         bodies = {(origin, txid): place for _, (_, txid, origin), place in entries if place}
         bodies.update({body: self.dropped.pop(body)[0] for body in [body for body in self.dropped if body[1] in txids]})
         self.dropped = {body: (place, min(at, lsn + 1)) for body, (place, at) in self.dropped.items()}

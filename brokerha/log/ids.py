@@ -33,6 +33,7 @@ from brokerha.ports.disk import Disk
 BLOCK_ROWS = 64
 REJECTION = b"\xff"
 REASON_KEY_BYTES = 9
+ENDLESS: Lsn = 2**62
 _END = Struct("<QQ")
 
 hash_of = xxh3_64_intdigest
@@ -82,7 +83,7 @@ class Run:
     below: Lsn = 0
     """Rows with a lower LSN are forgotten."""
     voids: list[list[int]] = field(default_factory=list)
-    """Rejections above the first and up to the second LSN of a pair are void."""
+    """Rejections above the first and up to the second LSN of a pair are void; up to `ENDLESS`, ids too."""
     hashes: array[int] = field(default_factory=lambda: array("Q"))
     places: array[int] = field(default_factory=lambda: array("Q"))
     """Start of each block, and end of the last one."""
@@ -97,6 +98,10 @@ class Run:
         return 0 < lsn < self.below or (
             bool(self.voids) and row[:1] == REJECTION and any(low < lsn <= high for low, high in self.voids)
         )
+
+    def lsn_in(self, lsn: Lsn) -> Lsn:
+        """Return the LSN of a row; 0 when ids with it are void, because older rows of the id do not count either."""
+        return 0 if self.voids and any(high == ENDLESS and low < lsn for low, high in self.voids) else lsn
 
 
 def open_run(disk: Disk, path: str, packed: Sequence[object]) -> Run:
@@ -261,6 +266,14 @@ class Ids:
         for run in self.runs:
             run.voids.append([above, up_to])
 
+    def void_after(self, end: Lsn) -> None:
+        """Forget all ids and rejections after the end of the queue: they came with pages of a state that it does not lead to any more."""
+        self.lsns = {txid: lsn if lsn <= end else 0 for txid, lsn in self.lsns.items()}
+        self.rejected = {lsn: why for lsn, why in self.rejected.items() if lsn <= end}
+        if any(run.last_lsn > end for run in self.runs):
+            for run in self.runs:
+                run.voids.append([end, ENDLESS])
+
     def forget(self, below: Lsn) -> None:
         """Forget all ids and rejections with a lower LSN."""
         self.lsns = {txid: lsn for txid, lsn in self.lsns.items() if not 0 < lsn < below}
@@ -385,7 +398,7 @@ class Ids:
         lsns, rows = rows_of(self._disk, self._path(run.name), run, start, end)
         if run.below or run.voids:
             kept = [at for at, (row, lsn) in enumerate(zip(rows, lsns, strict=True)) if not run.is_dead(row, lsn)]
-            return [hashes[at] for at in kept], [lsns[at] for at in kept], [rows[at] for at in kept]
+            return [hashes[at] for at in kept], [run.lsn_in(lsns[at]) for at in kept], [rows[at] for at in kept]
         return hashes, lsns, rows
 
     # ------------------------------------------------------------------------ reading
@@ -422,7 +435,7 @@ class Ids:
                 continue
             found = find_in(self._disk, self._path(run.name), run, hashed, key)
             if found is not None and not run.is_dead(found[1], found[0]):
-                return found
+                return run.lsn_in(found[0]), found[1]
         return None
 
     def _items(self, run: Run, start: int, age: int) -> Iterator[Item]:
@@ -430,7 +443,7 @@ class Ids:
             end = min(at + 4 * BLOCK_ROWS, run.count)
             lsns, rows = rows_of(self._disk, self._path(run.name), run, at, end)
             for hashed, lsn, row in zip(run.hashes[at:end], lsns, rows, strict=True):
-                yield hashed, key_of(row), age, lsn, run.is_dead(row, lsn)
+                yield hashed, key_of(row), age, run.lsn_in(lsn), run.is_dead(row, lsn)
 
     def page(self, cursor: bytes, up_to: Lsn, limit: int) -> Remembered:
         """Return remembered ids up to an LSN, from a cursor on, in the order of hashes; ``limit`` bounds the ones examined."""

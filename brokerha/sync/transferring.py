@@ -61,10 +61,17 @@ class StateReader:
         """Sources that were given up, until none is left."""
         self._since_ms: int | None = None
         """Time from which masters that are heard were asked for the next entry."""
+        self._lineage = 0
 
     def _begin(self, source: NodeId) -> None:
         self.source, self.lsn, self.ids, self._cursor = source, 0, 0, b""
         self._page, self._asked_ms, self._tries, self._moved_ms = None, None, 0, None
+
+    def _keep_up(self, sync: SyncState) -> None:
+        """Read no further after the queue went back or a lineage began: the ids of the pages so far are void (`Rewound`)."""
+        if sync.lineage != self._lineage:
+            self._lineage = sync.lineage
+            self._begin("")
 
     def on_state(self, sender: NodeId, state: State, lsn: Lsn) -> bool:
         """Take in a page for a queue that ends at ``lsn``; return whether it was requested."""
@@ -81,6 +88,7 @@ class StateReader:
 
     def take(self, sync: SyncState, result: RoundResult) -> bool:
         """Write the page that came; after the last one the queue goes on after its position. Return whether a page came."""
+        self._keep_up(sync)
         page, self._page = self._page, None
         if page is None or page.lsn <= sync.lsn:
             return False
@@ -99,6 +107,7 @@ class StateReader:
 
     def look(self, sync: SyncState, mono_ms: int) -> None:
         """Begin, go on or pause, by the answers of the sources of the tail; have another one asked for the tail first."""
+        self._keep_up(sync)
         tail, self.is_reading = sync.tail, False
         if sync.lsn >= tail.target or not tail.kept_from:
             self._since_ms = None

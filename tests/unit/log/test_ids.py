@@ -10,7 +10,8 @@ from brokerha.log import ids as ids_module
 from brokerha.log.disks import MemoryDisk
 from brokerha.log.ids import Ids
 from brokerha.model.errors import JournalDamaged
-from brokerha.model.records import Remembered
+from brokerha.model.records import Added, IdsTaken, Remembered, Rewound
+from tests.support.logs import memory_log, reopened
 
 
 def pages(ids: Ids, up_to: int, limit: int) -> list[Remembered]:
@@ -29,6 +30,20 @@ def checked(ids: Ids, lsns: dict[str, int], why: dict[int, str]) -> None:
     assert {lsn: reason for page in found for lsn, reason in page.rejections}.items() <= why.items()
 
 
+def take_in_vain(ids: Ids, choose: Random, lsn: int, given: set[str]) -> None:
+    """Ids come with pages of a state, and the queue does not lead to it any more."""
+    names = sorted({*given, *(f"new-{lsn}-{n}" for n in range(6))})
+    taken = {txid: lsn + 1 + n for n, txid in enumerate(choose.sample(names, min(8, len(names))))}
+    ids.lsns.update(taken)
+    ids.rejected.update(dict.fromkeys(taken.values(), "elsewhere"))
+    if choose.random() < 0.7:
+        ids.flush()
+    if choose.random() < 0.5:
+        ids.merge_some()
+    ids.void_after(lsn)
+    assert not ids.known(taken)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_happens_it_says_what_a_dictionary_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ids_module, "MERGED_AT_ONCE", 5)
@@ -37,6 +52,7 @@ def test_whatever_happens_it_says_what_a_dictionary_says(seed: int, monkeypatch:
     ids = Ids(disk, "1", held=10)
     lsns: dict[str, int] = {}
     why: dict[int, str] = {}
+    given: set[str] = set()
     lsn = 0
     for step in range(250):
         action = choose.random()
@@ -52,10 +68,13 @@ def test_whatever_happens_it_says_what_a_dictionary_says(seed: int, monkeypatch:
             back = max(lsn - choose.randint(0, 8), 0)
             gone = [txid for txid, at in lsns.items() if at > back]
             ids.lsns.update(dict.fromkeys(gone, 0))
+            given.update(gone)
             ids.void_rejections(back, lsn)
             lsns = {txid: at for txid, at in lsns.items() if at <= back}
             why = {at: reason for at, reason in why.items() if at <= back}
             lsn = back
+        elif action < 0.72:
+            take_in_vain(ids, choose, lsn, given.difference(lsns))
         elif action < 0.75:
             below = choose.randint(0, max(0, lsn - 30))
             ids.forget(below)
@@ -161,3 +180,20 @@ def test_what_a_full_disk_cut_short_takes_no_space(monkeypatch: pytest.MonkeyPat
     while ids.merge_some():
         pass
     assert [ids.find(f"id-{lsn}") for lsn in range(1, 1501)] == [*range(1, 1501)]
+
+
+@pytest.mark.parametrize("held", [1, 1000])
+def test_ids_of_a_state_that_was_not_reached_are_void_once_the_queue_went_back(held: int) -> None:
+    # Given pages of the state of a master that had a longer queue, in memory or in a run
+    log = memory_log("m1", "journal-of-m1", ids_held=held)
+    log.append([IdsTaken((("t", 6500), ("u", 6501)), ((6501, "no"),))])
+    log.append([Added(1, ((10, "a", "m2"),), {}, 1)])
+    assert log.lsn_of("t") == 6500
+    # When sides of a split come together
+    log.append([Rewound(1, 1, 2, keeps_content=False)])
+    # Then these transactions may come again, with other LSNs
+    for found in (log, reopened(log)):
+        assert [found.lsn_of(txid) for txid in ("t", "u", "a")] == [None, None, 1]
+        assert found.known(["t", "u", "a"]) == {"a"}
+    log.append([Added(2, ((20, "t", "m2"),), {}, 2)])
+    assert log.lsn_of("t") == reopened(log).lsn_of("t") == 2

@@ -12,6 +12,7 @@ from brokerha.model.epochs import Epoch, EpochId
 from brokerha.model.given_up import Split
 from brokerha.model.ids import Instant, Lsn
 from brokerha.model.records import Accepted, Added, BodiesHeld
+from brokerha.model.wire.epoch_messages import State
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
 from brokerha.sync.round import RoundResult
@@ -115,3 +116,27 @@ def test_what_it_hands_in_for_absent_masters_comes_in_parts(monkeypatch: pytest.
     assert list(sync.parked) == [f"t{n}" for n in range(1, 8)]
     assert sync.pending == {*reopened(log).state().parked} == {*sync.parked}
     assert all(log.body("m3", txid) == b"b" for txid in sync.parked)
+
+
+@pytest.mark.parametrize("base_lsn", [0, 2])
+def test_a_state_is_read_anew_after_the_queue_went_back_or_a_lineage_began(base_lsn: Lsn) -> None:
+    # Given a master that reads the state of m4, which is far ahead on the same side
+    log = memory_log("m3", "journal-of-m3")
+    log.append([BodiesHeld((("m4", "a", b"b"), ("m4", "b", b"b")))])
+    log.append([Added(1, ((1, "a", "m4"), (2, "b", "m4")), {}, 1)])
+    sync = SyncCore(SyncConfig("m3", ("m1", "m2", "m3", "m4"), split_recovery="smart"), log.state(), log)
+    reader = sync.epochs.transfer
+    reader._begin("m4")
+    assert reader.on_state("m4", State(20, b"", (7, "t20", "m4"), b"f", 3, (("t19", 19),), (), b"t19"), sync.lsn)
+    # When it comes to an epoch of other sides, which voids the ids of that state
+    others = ((FIRST, base_lsn, "m3"), (THIRD, base_lsn, "m1"))
+    sync.decided = Epoch(4, "m1", ("m1", "m3"), base_lsn, "b", agreed=others, configuration=sync.epoch.configuration)
+    sync.promised = sync.decided.id
+    result = sync.collect(Instant(0, 0))
+    assert result.rewound is not None
+    log.append(result.records)
+    assert log.lsn_of("t19") is None
+    # Then it does not go on with the next page, also if that comes
+    reader.on_state("m4", State(20, b"t19", (7, "t20", "m4"), b"f", 3, (("t20", 20),), (), b""), sync.lsn)
+    assert not reader.take(sync, result)
+    assert (reader.source, reader.lsn) == ("", 0)
