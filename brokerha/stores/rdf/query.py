@@ -13,7 +13,7 @@ The engine cannot be stopped while it computes; `may_go_on` is called whenever i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain
@@ -69,8 +69,8 @@ class Dataset:
     contexts: tuple[Graph, ...] = ()
     """If given, the query is evaluated as if there were no other graphs; FROM and FROM NAMED do not count."""
 
-    def arguments(self, facts: QueryFacts, graphs: list[Graph]) -> dict[str, Any]:
-        """Return the dataset as arguments of the engine; `graphs` are the existing named graphs."""
+    def arguments(self, facts: QueryFacts, graphs: Iterable[Graph]) -> dict[str, Any]:
+        """Return the dataset as arguments of the engine; `graphs` are the existing named graphs, also later on."""
         if self.default_graphs or self.named_graphs:
             return {
                 "default_graph": [graph_of(iri) for iri in self.default_graphs],
@@ -78,17 +78,30 @@ class Dataset:
             }
         if self.contexts:
             within = frozenset(self.contexts)
-            named = [graph for graph in graphs if graph in within]
+            named = _Late(lambda: [graph for graph in list(graphs) if graph in within])
             default = [graph for graph in self.contexts if isinstance(graph, DefaultGraph)]
-            return {"default_graph": [*default, *(named if self.union_default_graph else ())], "named_graphs": named}
+            return {"default_graph": chain(default, named if self.union_default_graph else ()), "named_graphs": named}
         if facts.has_dataset:
             return {}
         arguments: dict[str, Any] = {}
         if self.union_default_graph:
-            arguments["default_graph"] = [DefaultGraph(), *graphs]
+            arguments["default_graph"] = _Late(lambda: [DefaultGraph(), *graphs])
         if facts.may_name_any_graph:
-            arguments["named_graphs"] = graphs
+            arguments["named_graphs"] = _Late(lambda: list(graphs))
         return arguments
+
+
+class _Late:
+    """Graphs as they are when the engine asks for them: after it has parsed the query, and right before its snapshot.
+
+    With an earlier list, a query could see the half of a commit that is in no new graph.
+    """
+
+    def __init__(self, found: Callable[[], list[Graph]]) -> None:
+        self._found = found
+
+    def __iter__(self) -> Iterator[Graph]:
+        return iter(self._found())
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +133,7 @@ class Pattern:
 
 def query(
     store: Store,
-    graphs: list[Graph],
+    graphs: Iterable[Graph],
     text: str,
     accept: str | None,
     dataset: Dataset,

@@ -271,7 +271,7 @@ class RdfRepository:
         """
         within = rdf_query.Pattern.read(None, None, None, contexts).graphs
         dataset = rdf_query.Dataset(tuple(default_graphs), tuple(named_graphs), union_default_graph=union, contexts=within)
-        return rdf_query.query(self._engine(), list(self._graphs), text, accept, dataset, may_go_on, self._result_limit_bytes)
+        return rdf_query.query(self._engine(), self._graphs, text, accept, dataset, may_go_on, self._result_limit_bytes)
 
     def statements(
         self,

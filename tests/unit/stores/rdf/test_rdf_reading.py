@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyoxigraph import QueryResultsFormat, QuerySolutions, RdfFormat, parse, parse_query_results
@@ -16,6 +17,7 @@ from brokerha.stores.rdf import stream as rdf_stream
 from brokerha.stores.rdf.formats import BOOLEANS, SOLUTIONS, TRIPLES, choose
 from brokerha.stores.rdf.repository import RdfRepository
 from brokerha.stores.rdf.stream import PIECE_BYTES, stream
+from brokerha.stores.sparql.request import read_query
 from tests.unit.stores.rdf_site import Site
 
 DATA = "INSERT DATA { <urn:a> <urn:p> 1 . GRAPH <urn:g> { <urn:a> <urn:p> 2 . _:b <urn:q> 'x'@en } GRAPH <urn:h> { <urn:a> <urn:p> 1 } }"
@@ -325,6 +327,23 @@ def test_a_query_sees_one_commit_though_it_is_read_later(repository: RdfReposito
     repository.commit(list(repository.lines()), [], 2)
     assert [sorted(read(answer).splitlines()) for answer in opened] == before
     assert [sorted(read(answer).splitlines()) for answer in answers()] == [["s,p,o,g"], [], []]
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [(EVERYTHING, {}), ("SELECT ?s ?p ?o { ?s ?p ?o }", {"union": True}), (EVERYTHING, {"contexts": ["null", "<urn:new>"]})],
+)
+def test_a_commit_that_makes_a_graph_is_seen_as_a_whole(
+    repository: RdfRepository, text: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def committed_meanwhile(text: str) -> Any:
+        facts = read_query(text)
+        repository.commit([], ['<urn:new> <urn:p> "1"', '<urn:new> <urn:p> "2" <urn:new>'], 2)
+        return facts
+
+    monkeypatch.setattr("brokerha.stores.rdf.query.read_query", committed_meanwhile)
+    found = read(repository.query(text, "text/csv", **more))
+    assert found.count("urn:new,urn:p") == 2
 
 
 # ---- RDF/XML
