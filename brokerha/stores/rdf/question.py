@@ -20,6 +20,7 @@ from pyoxigraph import (
     QueryResultsFormat,
     QuerySolutions,
     Store,
+    Triple,
     parse_query_results,
 )
 
@@ -180,11 +181,7 @@ def _construct(tokens: Tokens, edits: list[tuple[int, str]], using: str, accept:
     wanted = " ".join(f"?{name}" for name in names) or "(1 AS ?brokerha_found)"
 
     def finish(rows: list[Row]) -> Answer:
-        columns = " ".join(f"?brokerha_{number}" for number in range(max(len(names), 1)))
-        values = "\n".join(f"({' '.join('UNDEF' if term is None else as_iri(term) for term in row)})" for row in rows)
-        binds = " ".join(f"BIND({AS_BLANK}(?brokerha_{number}) AS ?{name})" for number, name in enumerate(names))
-        text = f"CONSTRUCT {{ {template} }} WHERE {{ VALUES ({columns}) {{\n{values}\n}} {binds} }}"
-        return rdf_query.written(Store().query(text, custom_functions=AS_BLANK_FUNCTIONS), chosen)
+        return rdf_query.written(_over(f"CONSTRUCT {{ {template} }}", names, rows), chosen)
 
     return Question(f"SELECT {wanted} {rest}", names or ["brokerha_found"], finish, using, facts)
 
@@ -231,7 +228,19 @@ def _bind(term: Any, name: str) -> str:
     return f"BIND({AS_BLANK}({as_iri(term)}) AS ?{name}) " if _has_blank(term) else f"BIND({term} AS ?{name}) "
 
 
+def _over(form: str, names: list[str], rows: list[Row]) -> Any:
+    """Return the result of a query over these rows; ``form`` is its text before WHERE."""
+    columns = " ".join(f"?brokerha_{number}" for number in range(max(len(names), 1)))
+    values = "\n".join(f"({' '.join('UNDEF' if term is None else as_iri(term) for term in row)})" for row in rows)
+    binds = " ".join(f"BIND({AS_BLANK}(?brokerha_{number}) AS ?{name})" for number, name in enumerate(names))
+    text = f"{form} WHERE {{ VALUES ({columns}) {{\n{values}\n}} {binds} }}"
+    return Store().query(text, custom_functions=AS_BLANK_FUNCTIONS)
+
+
 def _solutions(names: list[str], rows: list[Row]) -> Any:
+    if any(isinstance(term, Triple) for row in rows for term in row):
+        # The engine reads no triple terms from TSV, which is faster for all others.
+        return _over(f"SELECT {' '.join(f'?{name}' for name in names)}", names, rows)
     lines = ["\t".join(f"?{name}" for name in names)]
     lines += ["\t".join("" if term is None else _tabular(term) for term in row) for row in rows]
     return parse_query_results("\n".join(lines) + "\n", QueryResultsFormat.TSV)

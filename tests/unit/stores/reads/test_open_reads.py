@@ -100,6 +100,15 @@ def test_queries_inside_a_transaction_answer_what_they_answer_after_it(store: Wo
         assert rows(inside) == rows(after), arguments["query"]
 
 
+def test_triple_terms_inside_a_transaction_are_those_after_it(store: WorkerStore) -> None:
+    run(store, [("add", "main", quads('<urn:t> <urn:says> <<( <urn:a> <urn:name> <<( _:x <urn:in> "A\\t" )>> )>>'))])
+    text = f"{P} SELECT ?s ?none ?o {{ ?s ?p ?o OPTIONAL {{ ?s :none ?none }} }} ORDER BY ?s ?p ?o"
+    accepts = ["text/tab-separated-values", "application/sparql-results+json"]
+    reads: list[tuple[str, dict[str, object]]] = [("query", {"query": text, "accept": accept}) for accept in accepts]
+    for inside, after in inside_and_after(store, *reads):
+        assert inside == after
+
+
 def test_every_format_is_that_of_a_plain_query(store: WorkerStore) -> None:
     texts = [f"{P} SELECT ?s ?o {{ ?s :name ?o }} ORDER BY ?s ?o", f"{P} ASK {{ :a :name 'A' }}"]
     accepts = ["text/csv", "text/tab-separated-values", "application/sparql-results+xml", "application/sparql-results+json"]
