@@ -229,8 +229,8 @@ def _lines(source: Any) -> Iterator[tuple[int, str]]:
             text = (line if isinstance(line, str) else line.decode()).removeprefix("\ufeff")
         except UnicodeDecodeError as error:
             raise InvalidRequest(f"line {number} is not UTF-8 (at byte {error.start})") from None
-        if is_statement(text):
-            yield number, text.strip()
+        # A carriage return alone ends a statement too, and a comment.
+        yield from ((number, each.strip()) for each in text.split("\r") if is_statement(each))
 
 
 def _parsed(source: Any, format_word: str, base_iri: str | None) -> Iterator[tuple[int, str]]:

@@ -136,6 +136,19 @@ def test_triples_may_be_put_into_a_graph() -> None:
     assert loaded_lines(wire) == ['<urn:s> <urn:p> "a . b" <urn:g> .']
 
 
+def test_a_carriage_return_alone_ends_a_statement_and_a_comment() -> None:
+    wire = FakeWire(applied)
+    source = io.BytesIO(b"# old Mac\r<urn:s> <urn:p> 'a' .\r<urn:s> <urn:p> <urn:o> . # so\r<urn:t> <urn:p> <urn:o> .\r\n")
+
+    Client(wire).load("main", source, "nt", graph="urn:g")
+
+    assert loaded_lines(wire) == [
+        "<urn:s> <urn:p> 'a' <urn:g> .",
+        "<urn:s> <urn:p> <urn:o> <urn:g> . # so",
+        "<urn:t> <urn:p> <urn:o> <urn:g> .",
+    ]
+
+
 @pytest.mark.parametrize(
     ("source", "format_name", "more", "words"),
     [
