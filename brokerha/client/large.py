@@ -137,6 +137,7 @@ class LargeTransaction:
 
     def write(self, operations: Iterable[Operation]) -> None:
         """Add clear, add, remove, put, delete, publish (model/operations.py). Raises InvalidRequest, and earlier parts' errors."""
+        self._expect_open()
         for operation in operations:
             size_bytes = sum(len(item) for item in operation if isinstance(item, (str, bytes)))
             is_full = self._waiting_bytes + size_bytes > PART_BYTES or len(self._waiting) >= PART_OPERATIONS

@@ -12,6 +12,7 @@ from brokerha.client import large
 from brokerha.client.calls import Calls
 from brokerha.client.large import LargeTransaction
 from brokerha.client.outcomes import Written
+from brokerha.model.errors import WrongState
 from brokerha.model.operations import Operation
 
 
@@ -69,3 +70,14 @@ def test_quads_are_cut_at_ends_of_lines_and_at_nothing_that_a_literal_may_hold(
         parts = cut(lambda tx, end=end: tx.add("main", (line + end) * 9))
         assert len(parts) > 2
         assert {row for [(_, _, text)] in parts for row in text.split(end)} == {line, ""}
+
+
+@pytest.mark.parametrize("end", [lambda tx: tx.commit(), lambda tx: tx.drop()])
+def test_what_comes_after_the_end_is_refused_and_not_kept_for_nothing(end: Any) -> None:
+    transaction = LargeTransaction(cast("Calls", Writer()))
+    transaction.put("t", "k", "v")
+    end(transaction)
+    with pytest.raises(WrongState, match="is over"):
+        transaction.put("t", "late", "v")
+    with pytest.raises(WrongState, match="is over"):
+        transaction.publish("q", b"late")
