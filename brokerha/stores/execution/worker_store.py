@@ -253,7 +253,7 @@ class WorkerStore:
         run = TogetherRun(tables, reads, pending, may_go_on)
         doing = "cannot read together"
         with self._reading.one(), store_errors(doing), ExitStack() as turn:
-            turn.enter_context(self._exclusively(doing))
+            turn.enter_context(self._at_rest(doing))
             view = self._view
             with self._environment.lmdb.begin() as transaction:
                 if is_observing(arguments):
@@ -276,7 +276,7 @@ class WorkerStore:
     def _held(self, doing: str) -> Iterator[Held]:
         """Hold the whole content at the applied LSN. Writers wait only at its start. The thread that entered it must leave it."""
         with self._reading.one(), store_errors(doing):
-            with self._exclusively(doing):
+            with self._at_rest(doing):
                 found = held(self._view, self._environment)
             with found.transaction:
                 yield found
@@ -292,7 +292,7 @@ class WorkerStore:
                 # This flush only shortens the wait below, where errors of an engine are raised.
                 with suppress(StoreError):
                     repository.engine.flush()
-            with self._exclusively("cannot make a snapshot"):
+            with self._at_rest("cannot make a snapshot"):
                 state = backed_up(self._state, self._repositories, repositories)
                 lineage = self._lineage
                 transaction = self._environment.lmdb.begin()
@@ -351,16 +351,22 @@ class WorkerStore:
 
     @contextmanager
     def _exclusively(self, doing: str) -> Iterator[None]:
-        """Hold the writer's turn: engines catch up before it; an error drops uncommitted changes."""
-        with self._writing, store_errors(doing):
-            self._reading.check()
-            if self._is_behind:
-                self._follow(self._state)
+        """Hold the writer's turn for a write; an error drops uncommitted changes."""
+        with self._at_rest(doing):
             try:
                 yield
             except BaseException:
                 self._abandon()
                 raise
+
+    @contextmanager
+    def _at_rest(self, doing: str) -> Iterator[None]:
+        """Hold the writer's turn: engines catch up before it. An error of a read in it leaves drafts and books as they are."""
+        with self._writing, store_errors(doing):
+            self._reading.check()
+            if self._is_behind:
+                self._follow(self._state)
+            yield
 
     def _batch(self) -> Batch:
         if self._books is None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
 
-from brokerha.model.errors import StoreError, TimedOut
+from brokerha.model.errors import Conflict, StoreError, TimedOut, UnknownRepository
+from brokerha.model.operations import pack_operations
+from brokerha.stores.execution.worker_store import WorkerStore
 from brokerha.stores.reads import reading
 from tests.contracts.store_contract import quads, run
+from tests.contracts.store_pending_contract import wanted
+from tests.contracts.store_staged_contract import ok, stage
 from tests.unit.stores.store_place import COUNT, Place
 
 
@@ -75,6 +80,25 @@ def test_closing_and_a_read_that_waits_for_its_turn_do_not_wait_for_each_other(
     assert refused == ["the store is closed"]
     monkeypatch.undo()
     assert place.open().applied().lsn == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("together", {"reads": (wanted("size", "none"),)}),
+        ("together", {"reads": (wanted("get", "t", key=b"k"),), "seen": pack_operations([("expect-since", "graph", "main", 0)])}),
+    ],
+)
+def test_a_read_that_fails_leaves_the_work_for_large_transactions(tmp_path: Path, kind: str, more: dict[str, Any]) -> None:
+    store = WorkerStore(tmp_path / "w1", cluster="orders", node="w1")
+    ok(stage(store, 1, ("add", "main", quads("<urn:a> <urn:p> <urn:o>"))))
+    run(store, [("add", "main", quads("<urn:a> <urn:p> <urn:p>"))])
+    drafts = dict(store._drafts.transactions)
+    assert drafts
+    with pytest.raises((UnknownRepository, Conflict)):
+        store.read(kind, "", more)
+    assert store._drafts.transactions == drafts
+    store.close()
 
 
 def test_readers_see_whole_batches_only(place: Place) -> None:
