@@ -307,11 +307,13 @@ def message_of(row: Sequence[Any]) -> QueueMessage:
 
 @contextlib.contextmanager
 def in_utf8() -> Iterator[None]:
-    """Raise InvalidRequest for text that cannot be sent as UTF-8."""
+    """Raise InvalidRequest for text that cannot be sent as UTF-8, and for a number that no message holds."""
     try:
         yield
     except UnicodeEncodeError:
         raise InvalidRequest(NO_UTF8) from None
+    except OverflowError:
+        raise InvalidRequest("a number is beyond 64 bits") from None
 
 
 def as_bytes(value: str | bytes | bytearray | memoryview) -> bytes:

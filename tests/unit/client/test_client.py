@@ -18,6 +18,7 @@ from brokerha.model import errors
 from brokerha.model.operations import pack_operations
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.requests import Reply
+from brokerha.model.wire import client_wire
 from brokerha.ports.front import ReadOutcome
 from tests.unit.client.fake_wire import FakeWire
 from tests.unit.client.serving import Served
@@ -182,6 +183,18 @@ HALF = "a\ud800"
 def test_half_of_a_surrogate_pair_is_refused_in_one_sentence(db: Session, call: Callable[[Session], object]) -> None:
     with pytest.raises(errors.InvalidRequest, match=r"half of a surrogate pair, which UTF-8 cannot write$"):
         call(db)
+
+
+def test_a_number_that_no_message_holds_is_a_wrong_request() -> None:
+    class Packing(FakeWire):
+        def read(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: int, timeout_ms: int) -> Any:
+            client_wire.encode_read(kind, name, arguments, min_lsn, timeout_ms)
+            raise AssertionError("it was packed")
+
+    db = Client(Packing(lambda txid, _: Reply(0, txid, "applied", 1)))
+    for call in (lambda: db.range("t", limit=2**64), lambda: db.together([("range", "t", {"limit": 2**64})])):
+        with pytest.raises(errors.InvalidRequest, match="beyond 64 bits"):
+            call()
 
 
 @pytest.mark.parametrize("thing", [7, True, None, 1.5, [1, 2], {"a": 1}])
