@@ -13,7 +13,7 @@
 A write takes no thread: it is handed to the wire and awaited, so any number can be open (the wire refuses more than 100,000). All
 other calls run in a pool of threads, `connect(..., threads=32)`, which limits concurrent reads and transaction steps; further calls
 wait. A consumer has a thread of its own, and so has each `accept`, up to 1,000. A timeout or cancellation ends only the wait for a
-call; the request is still carried out. Use a session from one event loop.
+call; a request that has begun is still carried out. Use a session from one event loop.
 """
 
 from __future__ import annotations
@@ -195,14 +195,23 @@ class AsyncTransaction(_InThreads):
         try:
             await self._run(self._of.__enter__)
         except asyncio.CancelledError:
-            # It can begin nevertheless, and must be ended. If the connection was closed meanwhile, closing has ended it.
-            with contextlib.suppress(RuntimeError):
-                self._pool.submit(self._in_turn, self._of.abandon)
+            # It can begin nevertheless, and must be ended.
+            self._abandon_soon()
             raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self._run(functools.partial(self._of.__exit__, kind, error, trace))
+        try:
+            await self._run(functools.partial(self._of.__exit__, kind, error, trace))
+        except asyncio.CancelledError:
+            # A call that waits for a thread is not made any more, and the master would keep the transaction until its time is over.
+            self._abandon_soon()
+            raise
+
+    def _abandon_soon(self) -> None:
+        """End it once its present step is done. If the connection was closed meanwhile, closing has ended it."""
+        with contextlib.suppress(RuntimeError):
+            self._pool.submit(self._in_turn, self._of.abandon)
 
     async def accept(self, queue: str, count: int | None = None, *, wait: float = 0.0, bodies: bool = True) -> Any:
         """As `Transaction.accept`: a message or None; with ``count`` a list. A cancelled wait ends after `STEP_S`."""

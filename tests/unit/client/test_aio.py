@@ -305,6 +305,39 @@ def test_a_transaction_whose_begin_nobody_waits_for_any_more_is_rolled_back_once
     assert done == ["begin", "abandon"]
 
 
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_transaction_whose_end_nobody_waits_for_any_more_is_rolled_back_if_it_does_not_end_so(is_begun: bool) -> None:
+    began, let_go, done = threading.Event(), threading.Event(), list[str]()
+
+    def busy() -> None:
+        began.set()
+        assert let_go.wait(10)
+
+    class Steps:
+        def __exit__(self, *_: object) -> None:
+            busy()
+            done.append("commit")
+
+        def abandon(self) -> None:
+            done.append("abandon")
+
+    async def test() -> None:
+        steps: Any = Steps()
+        with ThreadPoolExecutor(1) as pool:
+            if not is_begun:
+                pool.submit(busy)
+            end = asyncio.create_task(aio.AsyncTransaction(steps, pool).__aexit__(None, None, None))
+            await asyncio.to_thread(began.wait, 10)
+            await asyncio.sleep(0)
+            end.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await end
+            let_go.set()
+
+    run(test)
+    assert done == (["commit", "abandon"] if is_begun else ["abandon"])
+
+
 def test_a_transaction_waits_for_messages_in_short_steps_so_that_its_end_does_not_wait_for_long() -> None:
     asked: list[float] = []
 
