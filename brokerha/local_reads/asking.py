@@ -6,6 +6,7 @@ rest goes over the broker to the worker with the lowest load.
 
     answer                         the read is answered
     the request is wrong           the read is answered with the error: it is wrong everywhere
+    its time is over               the same: another worker would evaluate it for nobody, and the engine cannot be stopped
     another error, the connection   not answered here: the caller asks over the broker
     is lost, the worker is silent
 
@@ -59,13 +60,13 @@ class LocalReads:
         self._tries: set[asyncio.Task[None]] = set()
 
     async def read(self, workers: tuple[NodeId, ...], wanted: Read) -> ReadOutcome | None:
-        """Ask a near one of these readable workers; None when none answers. Raises the errors of a wrong request."""
+        """Ask a near one of these readable workers; None when none answers. Raises the errors of a wrong request, and TimedOut."""
         link = self._chosen(workers)
         if link is None:
             return None
         try:
             return await link.ask(wanted)
-        except InvalidRequest:
+        except (InvalidRequest, TimedOut):
             raise
         except BrokerhaError:
             return None

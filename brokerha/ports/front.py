@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
-from brokerha.model.errors import InvalidRequest, NotFound, UnknownRepository
+from brokerha.model.errors import BrokerhaError, NotFound, UnknownRepository
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.numbers import Numbers
 from brokerha.model.operations import LoggedRow, Operation
@@ -43,7 +43,7 @@ class Readers(NamedTuple):
         """Return an answer of one of them, with its age while the master is apart."""
         return outcome._replace(apart=self.apart, stale_ms=self.stale_ms) if self.apart else outcome
 
-    def aged_error(self, error: InvalidRequest) -> InvalidRequest:
+    def aged_error(self, error: BrokerhaError) -> BrokerhaError:
         """Return an error with its age: "not found" is an answer as well, and as old."""
         if self.apart and isinstance(error, (NotFound, UnknownRepository)):
             error.apart, error.stale_ms = self.apart, self.stale_ms

@@ -154,12 +154,12 @@ async def _read(
 async def _read_near(
     call: Call, local_reads: LocalReads, kind: str, name: str, arguments: dict[str, Any], least: Lsn, timeout_ms: int
 ) -> ReadOutcome | None:
-    """Ask a worker of this machine; return None when none answers. Raises the errors of a wrong request."""
+    """Ask a worker of this machine; return None when none answers. Raises the errors of a wrong request, and TimedOut."""
     front = call.front
     readers = front.readers(least)
     try:
         outcome = await local_reads.read(readers.workers, Read("", kind, name, arguments, readers.min_lsn, timeout_ms))
-    except InvalidRequest as error:
+    except (InvalidRequest, TimedOut) as error:
         front.was_read()
         readers.aged_error(error)
         raise

@@ -399,7 +399,7 @@ class AmqpFront:
         """Answer from a near worker; called in the thread of the near workers."""
         error = done.exception()
         outcome = None if error is not None else done.result()
-        if isinstance(error, InvalidRequest):
+        if isinstance(error, InvalidRequest | TimedOut):
             body = _read_error(readers.aged_error(error))
         elif outcome is not None:
             body = client_wire.encode_read_answer("", "", *readers.aged(outcome))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from brokerha.http.app import create_app
-from brokerha.model.errors import BrokerhaError, NotFound
+from brokerha.model.errors import BrokerhaError, NotFound, TimedOut
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.wire.messages import Read
 from brokerha.ports.front import Readers, ReadOutcome
@@ -70,6 +70,12 @@ def test_what_no_near_worker_answers_goes_to_the_node() -> None:
     front.put("t", b"a", b"far")
     answer = node_of(front, Near(None)).get("/kv/t/a")
     assert (answer.status, answer.body, front.counted) == (200, b"far", 0)
+
+
+def test_a_read_whose_time_is_over_at_a_near_worker_is_not_begun_again_elsewhere() -> None:
+    front = Apart()
+    answer = node_of(front, Near(TimedOut("the read did not finish in its time"))).get("/kv/t/a")
+    assert (answer.status, front.reads) == (503, [])
 
 
 def test_a_read_inside_of_a_transaction_goes_to_the_node() -> None:

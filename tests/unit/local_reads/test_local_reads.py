@@ -45,7 +45,9 @@ class Front:
         elif kind == "wrong":
             future.set_exception(NotFound("there is no such key"))
         elif kind == "busy":
-            future.set_exception(TimedOut("no thread was free"))
+            future.set_exception(NotReady("256 reads are under way already"))
+        elif kind == "long":
+            future.set_exception(TimedOut("its time is over"))
         elif kind == "fault":
             future.set_exception(ZeroDivisionError("a bug"))
         elif kind == "row":
@@ -159,7 +161,8 @@ def test_a_worker_that_is_there_and_never_answers_is_not_waited_for_longer_than_
     monkeypatch.setattr("brokerha.local_reads.asking.GRACE_S", 0.05)
 
     async def test(reads: LocalReads) -> None:
-        assert await reads.read(("w1",), Read("", "later", "t", {"key": b"k"}, 0, 50)) is None
+        with pytest.raises(TimedOut, match="w1 did not answer"):
+            await reads.read(("w1",), Read("", "later", "t", {"key": b"k"}, 0, 50))
         assert not reads._links["w1"].waiting
         assert await reads.read(("w1",), wanted()) is not None
 
@@ -173,6 +176,8 @@ def test_what_is_wrong_everywhere_is_raised_and_anything_else_is_left_to_others(
     async def test(reads: LocalReads) -> None:
         with pytest.raises(NotFound, match="there is no such key"):
             await reads.read(("w1",), wanted("wrong"))
+        with pytest.raises(TimedOut, match="over"):
+            await reads.read(("w1",), wanted("long"))
         assert await reads.read(("w1",), wanted("busy")) is None
         assert await reads.read(("w1",), wanted("fault")) is None
         later = asyncio.ensure_future(reads.read(("w1",), wanted("later")))

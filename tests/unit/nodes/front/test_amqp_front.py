@@ -12,7 +12,7 @@ import msgpack
 import pytest
 
 from brokerha.ingress.suspects import TIMES, Suspects
-from brokerha.model.errors import NotFound, NotReady
+from brokerha.model.errors import NotFound, NotReady, TimedOut
 from brokerha.model.ids import Instant
 from brokerha.model.numbers import Numbers
 from brokerha.model.operations import pack_operations, unpack_operations
@@ -552,6 +552,14 @@ def test_a_read_that_is_wrong_or_inside_of_a_transaction_is_the_masters_affair()
     bench.ask("dance")
     assert not bench.near.asked
     assert len(bench.far) == 3
+
+
+def test_a_read_whose_time_is_over_at_a_near_worker_is_not_begun_again_elsewhere() -> None:
+    bench = Reading()
+    bench.ask()
+    bench.near.given[0].set_exception(TimedOut("the read did not finish in its time"))
+    [answer] = bench.answers()
+    assert (answer["error"], bench.far, bench.calls) == ("TimedOut", [], [])
 
 
 @pytest.mark.parametrize("end", [ReadOutcome("text/plain", 9, b"near"), NotFound("there is no such key")])
