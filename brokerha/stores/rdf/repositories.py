@@ -116,7 +116,7 @@ class Repositories:
         directory = f"{name}.{self._next_number}"
         self._next_number += 1
         state = RepositoryState(directory, flushed_position=0, base_lsn=lsn - 1, items=0)
-        repository = Repository(name, self._open_engine(self._home / directory), state)
+        repository = self._begun(name, state)
         self._fresh.append(repository)
         return repository
 
@@ -135,14 +135,12 @@ class Repositories:
         directory = f"{name}.{self._next_number}"
         self._next_number += 1
         if is_empty:
-            state = RepositoryState(directory, flushed_position=0, base_lsn=lsn, items=0)
-            return Repository(name, self._open_engine(self._home / directory), state)
+            return self._begun(name, RepositoryState(directory, flushed_position=0, base_lsn=lsn, items=0))
         invariant(not listed.pending, "a copy is made of what is committed", repository=name, lsn=lsn)
-        listed.engine.backup(self._home / directory)
         state = RepositoryState(
             directory, flushed_position=0, base_lsn=lsn, items=listed.items, digest=packed_digest(listed.digest)
         )
-        return Repository(name, self._open_engine(self._home / directory), state)
+        return self._begun(name, state, listed.engine.backup)
 
     def drop_draft(self, repository: Repository) -> None:
         """Delete a private copy."""
@@ -220,6 +218,17 @@ class Repositories:
         """Close all engines."""
         for repository in [*self.listed.values(), *self._fresh, *self._retired]:
             repository.engine.close()
+
+    def _begun(self, name: str, state: RepositoryState, fill: Callable[[Path], None] = lambda _: None) -> Repository:
+        """Open a new repository in a directory that ``fill`` fills. Raises StoreError."""
+        directory = self._home / state.directory
+        try:
+            fill(directory)
+            return Repository(name, self._open_engine(directory), state)
+        except BaseException:
+            # On a full disk this is repeated, and links of a backup keep the room of files that the engine has deleted.
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
 
     def _delete(self, repository: Repository) -> None:
         repository.engine.close()

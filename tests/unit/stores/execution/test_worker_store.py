@@ -12,7 +12,9 @@ from brokerha.model.errors import StoreDamaged, StoreDiffers, StoreError, StoreF
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.operations import APPLIED, REJECTED, Result
 from brokerha.stores.execution import batch, effects_log, evaluation, worker_store
+from brokerha.stores.rdf.repository import RdfRepository
 from tests.contracts.store_contract import A, B, C, logged, quads, rows, run, transaction
+from tests.contracts.store_staged_contract import commit, ok, stage
 from tests.unit.stores.line_engine import lose_power
 from tests.unit.stores.store_place import COUNT, Place, files_limited_to
 
@@ -109,6 +111,39 @@ def test_a_rejected_transaction_leaves_no_directory_behind(place: Place) -> None
     run(store, [("create-repository", "r"), ("update", "r", "nonsense")])
     run(store, [("create-repository", "r"), ("remove-repository", "r")])
     assert [path.name for path in (place.directory / "repositories").iterdir()] == ["main.0"]
+
+
+def test_a_directory_that_cannot_be_filled_is_not_left_behind(tmp_path: Path) -> None:
+    home, is_full = tmp_path / "w1" / "repositories", False
+
+    class Engine(RdfRepository):
+        """Breaks off, with a part of its files, while the disk is full."""
+
+        def __init__(self, directory: Path) -> None:
+            super().__init__(directory)
+            check()
+
+        def backup(self, directory: Path) -> None:
+            super().backup(directory)
+            check()
+
+    def check() -> None:
+        if is_full:
+            raise StoreError("the disk is full")
+
+    store = worker_store.WorkerStore(tmp_path / "w1", cluster="orders", node="w1", open_engine=Engine)
+    run(store, [("add", "main", quads(A))])
+    is_full = True
+    for number in range(2):
+        with pytest.raises(StoreError, match="full"):
+            run(store, [("create-repository", "new")])
+        ok(stage(store, number + 1, ("add", "main", quads(B))))
+        assert [path.name for path in home.iterdir()] == ["main.0"]
+    is_full = False
+    ok(stage(store, 3, ("add", "main", quads(C))))
+    ok(commit(store, 3))
+    assert store.recompute() == store.applied()
+    store.close()
 
 
 def test_effects_that_the_engine_lost_with_the_power_are_applied_again(place: Place) -> None:
