@@ -35,7 +35,7 @@ from brokerha.client.client import Session
 from brokerha.client.outcomes import Written, written
 from brokerha.client.reads import Least
 from brokerha.client.transactions import ATTEMPTS, WAIT_SLICE_S, Committed, Transaction, checked_wait, retries
-from brokerha.model.errors import InvalidRequest, OutcomeUnknown, Unreachable
+from brokerha.model.errors import Closed, InvalidRequest, OutcomeUnknown
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation
 from brokerha.model.outside.isolation import READ_COMMITTED, SERIALIZABLE
@@ -102,14 +102,14 @@ class _InThreads:
         try:
             future = (pool or self._pool).submit(work)
         except RuntimeError:
-            raise Unreachable("the connection was closed by this program") from None
+            raise Closed from None
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if future.cancelled() and task is not None and not task.cancelling():
                 # The session was closed before a thread took the call; nobody has cancelled this task.
-                raise Unreachable("the connection was closed by this program") from None
+                raise Closed from None
             raise
 
     async def _each(self, found: Iterator[bytes]) -> AsyncGenerator[bytes, None]:

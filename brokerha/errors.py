@@ -3,6 +3,7 @@
 from brokerha.model.errors import (
     Aborted,
     BrokerhaError,
+    Closed,
     ConfigurationError,
     Conflict,
     InvalidRequest,
@@ -40,6 +41,7 @@ from brokerha.model.errors import (
 __all__ = [
     "Aborted",
     "BrokerhaError",
+    "Closed",
     "ConfigurationError",
     "Conflict",
     "InvalidRequest",

@@ -28,6 +28,7 @@ from brokerha.client.http_connections import FAULTS, Connections, Exchange, NotC
 from brokerha.client.http_nodes import HttpNodes, error_of_answer, of_all, unreachable
 from brokerha.model.errors import (
     BrokerhaError,
+    Closed,
     InvalidRequest,
     NotReady,
     OutcomeUnknown,
@@ -112,7 +113,7 @@ class HttpLane:
         size = sum(len(write.body) for write in taken)
         with self._changed:
             if self._is_closed:
-                raise Unreachable("the connection is closed")
+                raise Closed
             if self._open + len(taken) > OPEN_LIMIT or self._open_bytes + size > OPEN_LIMIT_BYTES:
                 raise NotReady(f"{self._open} writes with {self._open_bytes} bytes have no answer yet: wait for some")
             self._open += len(taken)

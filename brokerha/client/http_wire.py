@@ -49,7 +49,7 @@ from brokerha.client.http_requests import (
     step_of,
 )
 from brokerha.client.http_shapes import MESSAGES, OF_COMMANDS, OF_QUESTIONS, OF_READS, OF_STEPS, PACKED, TRANSACTIONS, Shape, shaped
-from brokerha.model.errors import BrokerhaError, NotFound, NotPrimary, NotReady, ReadOnly, TimedOut, Unreachable, may_pass
+from brokerha.model.errors import BrokerhaError, Closed, NotFound, NotPrimary, NotReady, ReadOnly, TimedOut, Unreachable, may_pass
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.outside.commands import outcome_unknown
 from brokerha.model.outside.levels import min_lsn_text
@@ -63,7 +63,6 @@ MARGIN_S = 1.0
 LAG_MOST_S = 10.0
 """A master that lags by more than this is in trouble."""
 PARTING_S = 5.0
-CLOSED: Final = "the connection was closed by this program"
 ONLY_PAUSE_S = 0.2
 """Pause before the only node that can answer is asked again."""
 _STRANGE: Final = (ValueError, LookupError, TypeError, AttributeError, msgpack.UnpackException)
@@ -251,6 +250,8 @@ class HttpWire:
                     lambda error: is_final(error) or isinstance(error, (Unreachable, NotPrimary)),
                     only=url,
                 )
+            except Closed:
+                raise
             except (Unreachable, NotPrimary):
                 if time.monotonic() + ONLY_PAUSE_S >= deadline_s or self._closing.wait(ONLY_PAUSE_S):
                     raise
@@ -265,6 +266,8 @@ class HttpWire:
             url = self._nodes.current
             try:
                 txid, done = self._exchange(step, deadline_s, _begun, _is_lost, only=url)
+            except Closed:
+                raise
             except (Unreachable, NotReady) as error:
                 problems.pop(url, None)
                 problems[url] = error
@@ -274,7 +277,7 @@ class HttpWire:
                 if asked >= len(self._nodes.urls) and (not is_again or time.monotonic() + pause_s >= deadline_s):
                     raise of_all(problems) from None
                 if is_again and self._closing.wait(pause_s):
-                    raise Unreachable(CLOSED) from None
+                    raise Closed from None
                 continue
             self._owners[txid] = url
             self._urls_of[str(done.get("node", ""))] = url
@@ -328,7 +331,7 @@ class HttpWire:
         An answer that ``decode`` cannot read is of something that is no node. ``only`` names the single node that can answer.
         """
         if self._closing.is_set():
-            raise Unreachable(CLOSED)
+            raise Closed
         asked = 0
         problems: dict[str, BrokerhaError] = {}
         while True:
@@ -353,7 +356,7 @@ class HttpWire:
             if time.monotonic() + pause_s >= deadline_s:
                 raise of_all(problems)
             if self._closing.wait(pause_s):
-                raise Unreachable(CLOSED)
+                raise Closed
 
     def _is_writable(self, url: str) -> bool:
         """Tell whether a node takes writes and is not alone, far behind or without workers: else writes wait or are refused."""

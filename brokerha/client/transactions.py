@@ -35,6 +35,7 @@ from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes, message_
 from brokerha.model.errors import (
     Aborted,
     BrokerhaError,
+    Closed,
     InvalidRequest,
     NotFound,
     NotReady,
@@ -442,6 +443,10 @@ def commit_safely(
                     return lsn
             answer = step(calls, node, "commit", txid, arguments, left_s)
             return int(answer.get("lsn") or 0)
+        except Closed:
+            if is_first:
+                raise
+            deadline_s = 0.0
         except (Unreachable, TimedOut, OutcomeUnknown):
             is_first, refused = False, None
         except (NotFound, ReadOnly):

@@ -181,6 +181,13 @@ class Unreachable(BrokerhaError):
             self.add_note(f"{REMEDY}{remedy or ''}")
 
 
+class Closed(Unreachable):
+    """This program itself has closed the connection: no later try can succeed."""
+
+    def __init__(self, text: str = "the connection was closed by this program", remedy: str | None = "") -> None:
+        super().__init__(text, remedy)
+
+
 class ConfigurationError(BrokerhaError):
     """The configuration is wrong; the text names the file, the line and what to write instead."""
 
@@ -248,7 +255,7 @@ def may_pass(error: BrokerhaError) -> bool:
 
 def may_run_again(error: BaseException) -> bool:
     """Tell whether a transaction that ended in this error had no effect, and can succeed from its beginning."""
-    return isinstance(error, (Aborted, NotReady, Unreachable)) and not isinstance(error, ReadOnly)
+    return isinstance(error, (Aborted, NotReady, Unreachable)) and not isinstance(error, (ReadOnly, Closed))
 
 
 def error_named(name: str, text: str, txid: str = "", lsn: int = 0, remedy: str | None = "") -> BrokerhaError:

@@ -28,7 +28,7 @@ from typing import Any
 
 import pika
 
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, Unreachable
+from brokerha.model.errors import BrokerhaError, Closed, InvalidRequest, NotReady, Unreachable
 from brokerha.model.gathering import Gathering
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.outside.commands import is_change
@@ -254,7 +254,7 @@ class AmqpWire:
 
     def _refusal(self, count: int, size_bytes: int) -> Exception | None:
         if self._is_closed:
-            return Unreachable("the connection was closed by this program")
+            return Closed()
         if self._open_count + count > OPEN_LIMIT or self._open_bytes + size_bytes > OPEN_LIMIT_BYTES:
             return NotReady(f"{self._open_count} requests are not answered yet: wait for some of them")
         return None

@@ -117,7 +117,7 @@ def test_a_call_that_waits_for_a_thread_at_the_end_is_told_so_and_its_task_is_no
             await asyncio.sleep(0)
             third.cancel()
             pool.shutdown(wait=False, cancel_futures=True)
-            with pytest.raises(errors.Unreachable, match="closed by this program"):
+            with pytest.raises(errors.Closed, match="closed by this program"):
                 await second
             with pytest.raises(asyncio.CancelledError):
                 await third

@@ -27,6 +27,7 @@ FINAL = [
     errors.ReadOnly("disk full"),
     errors.OutcomeUnknown("m1.1"),
     errors.InvalidRequest("no such step"),
+    errors.Closed(),
 ]
 
 
