@@ -130,7 +130,11 @@ _HEAD: Final = "; Made by `brokerha init supervisord`; change the cluster file, 
 
 
 def supervisord_plan(cluster: str, programs: Sequence[Program], user: str, folder: Path, directory: Path) -> Plan:
-    """Plan both files, for programs that run as ``user`` in ``directory``; logs and socket go below ``folder``."""
+    """Plan both files, for programs that run as ``user`` in ``directory``; logs and socket go below ``folder``.
+
+    Raises ConfigurationError for a path that supervisord cannot read.
+    """
+    _check_readable(programs, folder.absolute(), directory)
     programs_file = f"brokerha-{cluster}.conf"
     parts = [
         filled(
@@ -159,13 +163,23 @@ def supervisord_plan(cluster: str, programs: Sequence[Program], user: str, folde
     return Plan(files, (LOGS, SOCKET_FOLDER), steps)
 
 
+def _check_readable(programs: Sequence[Program], folder: Path, directory: Path) -> None:
+    """Refuse what nothing escapes for supervisord, which would not start: comments begin after a space, and no escape survives its `%(here)s`."""
+    secrets = [value for program in programs for value in program.environment.values()]
+    commands = [word for program in programs for word in program.command]
+    for text in (str(folder), str(directory), *secrets, *commands):
+        marks = [*(" ;", " #", "\n"), *('"' if text in secrets else ""), *("%" if text == str(folder) else "")]
+        if strange := next((mark for mark in marks if mark in text), ""):
+            raise ConfigurationError(f"supervisord cannot read {strange!r} in the path {text!r}: use a folder whose path has none")
+
+
 def escaped(text: str) -> str:
-    """Escape text for supervisord: a percent sign begins an expansion, and `` ;`` a comment.
+    """Escape text for supervisord, where a percent sign begins an expansion.
 
     >>> escaped("100%")
     '100%%'
     """
-    return text.replace("%", "%%").replace(" ;", " \\;")
+    return text.replace("%", "%%")
 
 
 def environment_text(environment: dict[str, str]) -> str:

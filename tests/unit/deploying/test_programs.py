@@ -129,6 +129,16 @@ def test_supervisord_reads_odd_names_as_they_are(tmp_path: Path):
         assert str(tmp_path / ODD / "secrets" / f"{program.node}.url") in values["environment"]
 
 
+@pytest.mark.parametrize(
+    ("deploy", "secrets", "character"),
+    [("100%", "s", "'%'"), ("d", 'the "safe"', "'\"'"), ("d ;1", "s", "' ;'"), ("d", "s #1", "' #'"), ("d\n", "s", r"'\\n'")],
+)
+def test_a_path_that_supervisord_cannot_read_is_refused_by_its_character(tmp_path: Path, deploy: str, secrets: str, character: str):
+    programs = machine.programs(cluster(ONE_SITE, tmp_path), ["m1"], PROGRAM, tmp_path / secrets)
+    with pytest.raises(ConfigurationError, match=f"supervisord cannot read {character} in the path '.*': use a folder"):
+        machine.supervisord_plan("orders", programs, USER, tmp_path / deploy, tmp_path)
+
+
 def test_supervisord_finds_its_file_again_where_it_was_started(tmp_path: Path):
     """`supervisorctl update` and `reload` read it by the same relative path, after the daemon has gone to its own directory."""
     plan = machine.supervisord_plan("orders", [], user_name(), tmp_path / "d", tmp_path)
