@@ -39,6 +39,7 @@ class ClientMessage:
     routing_key: str = ""
     user: str = ""
     """The publisher, as the broker says; empty when the broker did not say it."""
+    content_encoding: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,6 +249,7 @@ class KombuTransport:
     def _rejected(self, message: ClientMessage, reason: str) -> Publication:
         properties = {
             "content_type": message.content_type,
+            "content_encoding": message.content_encoding,
             "message_id": message.message_id,
             "correlation_id": message.correlation_id,
             "reply_to": message.reply_to,
@@ -332,6 +333,7 @@ def _client_message(arrival: Arrival) -> ClientMessage:
         headers=dict(properties.get("application_headers") or {}),
         routing_key=arrival.routing_key,
         user=_user_of(properties.get("user_id") or ""),
+        content_encoding=properties.get("content_encoding") or "",
     )
 
 

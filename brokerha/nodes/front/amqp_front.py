@@ -254,6 +254,10 @@ class AmqpFront:
         return submits
 
     def _refuse(self, message: ClientMessage, error: BrokerhaError) -> None:
+        if type(error) is InvalidRequest and (encoding := _encoding_of(message)):
+            error = InvalidRequest(
+                f"{error}; the message says that its body is encoded with {encoding!r}: send it without, as UTF-8 or msgpack"
+            )
         if message.reply_to and message.content_type == client_wire.READ_TYPE:
             self._reply_later(message, client_wire.encode_answer(type(error).__name__, str(error), None))
         elif message.reply_to:
@@ -531,6 +535,12 @@ def single_operations(message: ClientMessage) -> bytes | list[Operation]:
         reason = f"the body is not UTF-8: byte {error.start}"
         raise InvalidRequest(reason) from None
     return [("update" if kind == "application/sparql-update" else "add", repository, text)]
+
+
+def _encoding_of(message: ClientMessage) -> str:
+    """Return the encoding that a message declares and no node undoes; kombu names a compression in a header of its own."""
+    declared = str(message.headers.get("compression") or message.content_encoding)
+    return "" if declared.lower() in {"utf-8", "binary", "identity"} else declared
 
 
 def _is_for_a_worker(wanted: Read) -> bool:

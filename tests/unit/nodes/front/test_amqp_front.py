@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -574,3 +575,20 @@ def test_a_master_that_is_apart_says_how_old_a_near_answer_may_be(end: Any) -> N
     [answer] = bench.answers()
     assert (answer["apart"], answer["stale_ms"]) == ("minority", 4200)
     assert answer["error"] == ("NotFound" if isinstance(end, Exception) else "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"content_encoding": "gzip"}, "gzip"),
+        ({"content_encoding": "utf-8", "headers": {"compression": "application/x-gzip"}}, "application/x-gzip"),
+        ({"content_encoding": "UTF-8"}, ""),
+    ],
+)
+@pytest.mark.parametrize("kind", ["application/sparql-update", "application/x-msgpack", WRITES_TYPE])
+def test_a_refused_body_that_is_compressed_is_called_so(kind: str, fields: dict[str, Any], named: str) -> None:
+    bench = Bench()
+    bench.take("a", reply_to="app", content_type=kind, body=gzip.compress(BODY), **fields)
+    ((_, status, _, error, reason),) = decode_replies(bench.wire.replies[0].body)
+    assert (status, error) == (REFUSED, "InvalidRequest")
+    assert (f"the message says that its body is encoded with '{named}': send it without" in reason) is bool(named)
