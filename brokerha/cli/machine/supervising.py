@@ -22,7 +22,7 @@ import threading
 import time
 from asyncio.subprocess import Process
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from brokerha.cli.common import exits
@@ -89,7 +89,7 @@ class Up:
 
     def _on_ready(self) -> None:
         self._is_ready = True
-        say_ready(self._urls)
+        say_ready(self._urls, (*self._masters, *self._workers))
 
     def _on_unattended(self, node: asyncio.Task[None]) -> None:
         if not node.cancelled() and (error := node.exception()) is not None and not self._reason.done():
@@ -242,10 +242,14 @@ def wait_until_ready(
     on_ready()
 
 
-def say_ready(urls: Mapping[str, str]) -> None:
-    """Print one line on standard output."""
-    listed = ", ".join(f"{name} {url}" for name, url in urls.items())
-    print(f"ready: {listed or 'all nodes are started; none has an http address'}", flush=True)
+def say_ready(urls: Mapping[str, str], nodes: Iterable[str]) -> None:
+    """Print one line on standard output: the nodes that are ready, and those that nobody could ask."""
+    told = ["ready: " + ", ".join(f"{name} {url}" for name, url in urls.items())] if urls else []
+    if silent := [name for name in nodes if name not in urls]:
+        told.append(
+            f"started: {', '.join(silent)}, without an http address: whether they are ready is not known; ask brokerha status"
+        )
+    print("; ".join(told), flush=True)
 
 
 def say_missing(reasons: Mapping[str, str]) -> None:

@@ -134,11 +134,11 @@ def test_a_node_that_fails_at_start_ends_all_and_its_last_lines_are_shown(
     assert "    disk is on fire" in told
 
 
-def _also(call: Callable[[Any], None], event: threading.Event) -> Callable[[Any], None]:
+def _also(call: Callable[..., None], event: threading.Event) -> Callable[..., None]:
     """The call, and the event behind it."""
 
-    def both(urls: Any) -> None:
-        call(urls)
+    def both(*arguments: Any) -> None:
+        call(*arguments)
         event.set()
 
     return both
@@ -166,7 +166,11 @@ def test_a_signal_stops_workers_before_masters_and_ends_well(config, tmp_path, c
     assert sorted(log.read_text().split()) == ["m1", "m2", "w1"]
     captured = capfd.readouterr()
     assert "SIGINT: stopping workers, then masters" in captured.err
-    assert captured.out == "ready: all nodes are started; none has an http address\n"
+    unknown = "without an http address: whether they are ready is not known; ask brokerha status\n"
+    assert captured.out == f"started: m1, m2, w1, {unknown}"
+    # Some nodes may have one.
+    say_ready({"m1": "http://h:1"}, ["m1", "w1"])
+    assert capfd.readouterr().out == f"ready: m1 http://h:1; started: w1, {unknown}"
 
 
 def test_with_restart_a_node_that_ended_is_started_again(config, tmp_path, capfd, monkeypatch, signals_restored):
