@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import hashlib
 import logging
+import os
 import re
 import signal
 import sys
@@ -29,6 +30,7 @@ import brokerha
 from brokerha.errors import BrokerhaError, ConfigurationError, InvalidRequest, NotAllowed, Rejected
 
 LOOK_S = 0.5
+NAME_LIMIT_BYTES = 64
 log = logging.getLogger("bridge")
 
 
@@ -79,13 +81,20 @@ def broker_of(url: str) -> pika.URLParameters:
     raise argparse.ArgumentTypeError("write amqp://user:password@host:port/vhost")
 
 
+def name_of(queue: str) -> str:
+    """Check the name of a queue of brokerha: for a wrong one every message would go aside. Raises ArgumentTypeError."""
+    if 1 <= len(os.fsencode(queue)) <= NAME_LIMIT_BYTES:
+        return queue
+    raise argparse.ArgumentTypeError(f"a queue name has 1 to {NAME_LIMIT_BYTES} bytes")
+
+
 def main() -> int:
     """Run until SIGTERM; return the exit code."""
     parser = argparse.ArgumentParser(prog="bridge", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--from", required=True, dest="broker", type=broker_of, help="amqp://user:password@host/vhost")
     parser.add_argument("--queue", required=True, help="of RabbitMQ")
     parser.add_argument("--to", required=True, help="address of the cluster: http://… or amqp://…")
-    parser.add_argument("--into", required=True, help="queue of brokerha")
+    parser.add_argument("--into", required=True, type=name_of, help="queue of brokerha")
     parser.add_argument("--aside", help="queue of RabbitMQ for messages that brokerha never takes; QUEUE.aside without it")
     options = parser.parse_args()
     try:

@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from brokerha.model.errors import NotReady
+from brokerha.model.operation_checks import TABLE_LIMIT_BYTES
 from consumers import changes, queue_worker
 from producers import bridge, publisher
 
@@ -71,6 +72,20 @@ def test_an_address_that_is_none_is_told_with_the_form_of_one_and_is_not_shown(
     told = capsys.readouterr().err
     assert "write amqp://user:password@host:port/vhost" in told
     assert "secret" not in told
+
+
+@pytest.mark.parametrize("name", ["", "ü" * (TABLE_LIMIT_BYTES // 2) + "x"])
+def test_a_queue_that_cannot_be_is_a_mistake_of_the_command_and_no_message_goes_aside_for_it(
+    name: str, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bridge", "--from", BROKER, "--queue", "q", "--to", BROKER, "--into", name])
+
+    with pytest.raises(SystemExit) as ended:
+        bridge.main()
+
+    said = f"argument --into: a queue name has 1 to {TABLE_LIMIT_BYTES} bytes"
+    assert (ended.value.code, said in capsys.readouterr().err) == (2, True)
+    assert bridge.name_of(name[:-1] or "q")
 
 
 def test_a_driver_that_is_missing_is_named_with_what_brings_it(monkeypatch) -> None:
