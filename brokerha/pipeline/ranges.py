@@ -20,6 +20,7 @@ Invariant: the same range of LSNs gives the same rows, however it is cut into pi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -125,8 +126,13 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
 def planned(source: OpenSource, options: ReadOptions) -> tuple[Lsn, Lsn]:
     """Return the first and the last LSN of a batch; the first is above the last when there is nothing.
 
-    Raises LinesMissing when `startingLsn` or `endingLsn` is not available, unless data loss is allowed.
+    Raises ConfigurationError when `startingLsn` is above `endingLsn`, and LinesMissing when one of them is not available, unless data
+    loss is allowed.
     """
+    if (options.starting_lsn or 1) > (options.ending_lsn or math.inf):
+        raise ConfigurationError(
+            f"startingLsn {options.starting_lsn} is above endingLsn {options.ending_lsn}: no entry is between them"
+        )
     first_held, last_held = source.first_lsn(), source.last_lsn()
     first, last = options.starting_lsn or first_held, options.ending_lsn or last_held
     if options.fail_on_data_loss:

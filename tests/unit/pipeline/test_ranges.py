@@ -54,6 +54,13 @@ def test_an_end_behind_the_last_entry_is_an_error_unless_data_may_be_lost():
     assert planned(Held(ENTRIES), ReadOptions(ending_lsn=120, fail_on_data_loss=False)) == (1, 100)
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_range_that_ends_before_it_begins_is_an_error_because_it_would_be_empty(fails: bool) -> None:
+    with pytest.raises(ConfigurationError, match="startingLsn 10 is above endingLsn 9"):
+        planned(Held(ENTRIES), ReadOptions(starting_lsn=10, ending_lsn=9, fail_on_data_loss=fails))
+    assert planned(Held(ENTRIES), ReadOptions(starting_lsn=9, ending_lsn=9, fail_on_data_loss=fails)) == (9, 9)
+
+
 @pytest.mark.parametrize(("count", "partitions"), [(1, None), (10, 3), (10, 20), (7_000, None), (1_000_003, None), (0, 4)])
 def test_pieces_are_the_range_without_gap_or_overlap(count, partitions):
     found = pieces(5, 4 + count, partitions)
