@@ -6,8 +6,11 @@ Commands are functions that return an exit code (None is 0). Only the module of 
 
 from __future__ import annotations
 
+import codecs
 import errno
 import functools
+import io
+import json
 import os
 import sys
 import traceback
@@ -82,6 +85,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {"status": {"timeout_s": 5.0}, "pipeline a
 """Options whose default differs for these commands."""
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors of a write when the output goes to a full disk."""
+_AS_JSON = "as JSON"
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -103,6 +107,10 @@ def main(arguments: Sequence[str] | None = None, command: Any = None) -> int:
     """Run ``brokerha``, or another command, and return the exit code. Never raises for errors of the outside world."""
     # With closed outputs, text must not land in the first file or socket that is opened.
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    # The data are the user's, the encoding is the terminal's: what it cannot hold is escaped, and JSON stays JSON.
+    codecs.register_error(_AS_JSON, lambda error: (json.dumps(error.object[error.start : error.end])[1:-1], error.end))  # type: ignore[attr-defined]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors=_AS_JSON)
     try:
         chosen = command or program()
         code = chosen(args=arguments, prog_name=chosen.name, standalone_mode=False)

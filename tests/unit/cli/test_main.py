@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import errno
+import io
+import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from brokerha.cli.cluster import status
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Cluster
-from brokerha.cli.main import COMMANDS
+from brokerha.cli.main import COMMANDS, main
 from brokerha.client.http_connections import NotConnected
 from brokerha.client.http_nodes import unreachable
 from brokerha.client.outcomes import Written
@@ -342,3 +345,15 @@ def test_closed_outputs_are_no_fault(closed):
     shell = f"exec {shlex.quote(sys.executable)} -m brokerha init --help {closed}"
     done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "written"), [("ascii", b'"\\u00f6 \\u043a \\ud83d\\ude00"'), ("latin-1", b'"\xf6 \\u043a \\ud83d\\ude00"')]
+)
+def test_an_output_that_cannot_hold_a_character_gets_it_as_json_writes_it(monkeypatch, encoding: str, written: bytes) -> None:
+    """The data are the user's, and the encoding is that of the terminal."""
+    kept = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(kept, encoding=encoding))
+    assert main([], Mock(side_effect=lambda **_: print('"ö к 😀"'))) == exits.DONE
+    assert kept.getvalue().strip() == written
+    assert json.loads(written.decode(encoding)) == "ö к 😀"
