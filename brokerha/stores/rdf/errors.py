@@ -7,6 +7,7 @@ Found by flipping, cutting and deleting bytes in its files:
     file missing later             FileNotFoundError  IO error: No such file or directory ... 000040.sst
     end of its own log damaged     none: it opens with the writes before it; its position shows that (execution/effects_log.py)
     lock, full disk                OSError          IO error: While lock file ..., IO error: No space left on device ...
+    CURRENT not readable           RuntimeError     Invalid argument: Found options incompatible ... Permission denied
 
 After a failed write the engine raises the same error for each later one, even when there is room again; reads still work. Opened
 again, it has the earlier writes and accepts new ones.
@@ -22,12 +23,17 @@ look like damage, whatever the text of the request.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from brokerha.model.errors import StoreDamaged, StoreError, StoreStuck
 
 CANNOT_READ = "the repository cannot be read"
+_NO_DAMAGE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOSPC)
+"""Errors of a disk or a process that leave the files as they are."""
 
 
 def is_of_files(error: Exception) -> bool:
@@ -37,7 +43,9 @@ def is_of_files(error: Exception) -> bool:
 
 def store_error(error: Exception, doing: str) -> StoreError:
     """Return the error to raise for an error of the engine's files."""
-    if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+    # The engine tells some errors of the disk as wrong options.
+    is_of_disk = any(f": {os.strerror(code)}" in str(error) for code in _NO_DAMAGE)
+    if is_of_disk or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)):
         return StoreError(f"{doing}: {error}")
     return StoreDamaged(f"{doing}: {error}; take the content from another worker")
 

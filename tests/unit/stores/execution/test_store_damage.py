@@ -223,6 +223,14 @@ def test_what_the_engine_says_of_its_files_is_damage_and_a_full_disk_is_not(erro
     assert is_of_files(error)
 
 
+@pytest.mark.parametrize("said", ["Permission denied", "Too many open files"])
+def test_a_file_that_cannot_be_read_now_is_no_damage_in_whatever_the_engine_wraps_it(said: str) -> None:
+    """A good copy was moved aside for it, and began anew."""
+    text = "Invalid argument: Found options incompatible with filesystem: IO error: While open a file for random read: CURRENT"
+    assert type(store_error(RuntimeError(f"{text}: {said}"), "x")) is StoreError
+    assert type(store_error(RuntimeError(f"{text}: No such file or directory"), "x")) is StoreDamaged
+
+
 def test_a_fault_of_the_program_is_not_taken_for_damage() -> None:
     with pytest.raises(RecursionError), engine_errors("cannot read"):
         raise RecursionError
