@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from brokerha.model.errors import InvalidRequest
+from brokerha.model.errors import InvalidRequest, JournalError
 
 DIGEST_BYTES: Final = 16
 SLOTS: Final = 4096
@@ -42,14 +42,17 @@ class Suspects:
     """The suspects of one node; used by one thread."""
 
     def __init__(self, directory: Path | None) -> None:
-        """``directory`` is the node's own; without it nothing is remembered."""
+        """``directory`` is the node's own; without it nothing is remembered. Raises JournalError."""
         self.counts: dict[str, int] = {}
         self._map: mmap.mmap | None = None
         self._used = 0
         self._digests: list[bytes] = []
         self._kept: Path | None = None
         if directory is not None:
-            self._open(directory)
+            try:
+                self._open(directory)
+            except OSError as error:
+                raise JournalError(f"the directory {directory} of the journal cannot be used: {error}") from error
 
     def _open(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)

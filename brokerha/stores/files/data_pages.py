@@ -27,7 +27,7 @@ from struct import Struct, error
 from typing import Final, NamedTuple
 
 from brokerha.model.errors import StoreDamaged
-from brokerha.stores.files.environment import BRANCH, HEADER_BYTES, LEAF, NO_PAGE, NODE, PAGE, Damaged, heads
+from brokerha.stores.files.environment import BRANCH, HEADER_BYTES, LEAF, NO_PAGE, NODE, PAGE, Damaged, heads, store_errors
 
 _TABLE: Final = Struct("=I H H Q Q Q Q Q")
 _FREE_AT: Final = 40
@@ -69,9 +69,13 @@ class _Place(NamedTuple):
 
 
 def check_pages(path: Path) -> None:
-    """Raise StoreDamaged when a page in use cannot be walked. No process writes meanwhile. A missing or empty file is fine."""
-    if path.exists() and path.stat().st_size > 0:
-        HeldPages(path).check(lambda: None)
+    """Raise StoreDamaged when a page in use cannot be walked, and StoreError when the file cannot be read.
+
+    No process writes meanwhile. A missing or empty file is fine.
+    """
+    with store_errors(f"cannot check {path}"):
+        if path.exists() and path.stat().st_size > 0:
+            HeldPages(path).check(lambda: None)
 
 
 class HeldPages:

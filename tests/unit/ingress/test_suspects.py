@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from brokerha.ingress.suspects import SLOTS, EndedTheNode, Suspects
+from brokerha.model.errors import JournalError
 
 
 def ends_with(directory: Path, *bodies: bytes) -> None:
@@ -65,3 +66,11 @@ def test_a_damaged_file_lets_the_node_start(tmp_path: Path, damage: bytes) -> No
 
 def test_without_a_directory_nothing_is_remembered() -> None:
     assert refused(Suspects(None), b"poison") == [False]
+
+
+def test_a_file_that_cannot_be_written_is_an_error_of_the_directory_and_no_fault_of_brokerha(tmp_path: Path) -> None:
+    ends_with(tmp_path, b"poison")
+    (tmp_path / "in-hand").unlink()
+    (tmp_path / "in-hand").mkdir()
+    with pytest.raises(JournalError, match=f"the directory {tmp_path} of the journal cannot be used: .*Is a directory: .*in-hand"):
+        Suspects(tmp_path)

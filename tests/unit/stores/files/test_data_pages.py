@@ -11,7 +11,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from brokerha.model.errors import StoreDamaged
+from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.stores.files.data_pages import HeldPages, check_pages
 from tests.unit.stores.files.test_data_file import churned
 
@@ -168,3 +168,10 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(bytes(10_000))
     with pytest.raises(StoreDamaged):
         check_pages(tmp_path / "data.mdb")
+
+
+def test_a_file_that_cannot_be_read_is_no_damage_and_no_fault_of_brokerha(tmp_path: Path) -> None:
+    """A worker that was killed reads it at its next start, perhaps as another user."""
+    with pytest.raises(StoreError, match=f"cannot check {tmp_path}: Is a directory") as found:
+        check_pages(tmp_path)
+    assert not isinstance(found.value, StoreDamaged)
