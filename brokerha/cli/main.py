@@ -85,6 +85,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {"status": {"timeout_s": 5.0}, "pipeline a
 """Options whose default differs for these commands."""
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors of a write when the output goes to a full disk."""
+NO_RIGHT = {errno.EACCES, errno.EPERM, errno.EROFS}
+"""Errors of a file that this user may not use."""
 _AS_JSON = "as JSON"
 
 
@@ -133,6 +135,9 @@ def main(arguments: Sequence[str] | None = None, command: Any = None) -> int:
         if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
             _drop_output()
             exits.say(f"the output cannot be written: {error.strerror}")
+            return exits.FAILED
+        if isinstance(error, OSError) and error.errno in NO_RIGHT and error.filename is not None:
+            exits.say(f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}; run this as the user whom it belongs to")
             return exits.FAILED
         traceback.print_exc()
         exits.say("this is a fault of brokerha; please report it with the lines above")

@@ -357,3 +357,10 @@ def test_an_output_that_cannot_hold_a_character_gets_it_as_json_writes_it(monkey
     assert main([], Mock(side_effect=lambda **_: print('"ö к 😀"'))) == exits.DONE
     assert kept.getvalue().strip() == written
     assert json.loads(written.decode(encoding)) == "ö к 😀"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_file_that_this_user_may_not_use_is_no_fault_of_brokerha(capsys, number: int) -> None:
+    assert main([], Mock(side_effect=OSError(number, os.strerror(number), "var/w1/lock"))) == exits.FAILED
+    said = f"brokerha: var/w1/lock cannot be used: {os.strerror(number)}; run this as the user whom it belongs to\n"
+    assert capsys.readouterr().err == said
