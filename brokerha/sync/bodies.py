@@ -185,8 +185,8 @@ class BodyExchange:
                 due.append(asking.announced[0][1] + self._config.fetch_after_ms)
         return due
 
-    def own(self, txids: Iterable[TxId], fresh: Mapping[TxId, bytes], pushed_bytes: int) -> list[Item]:
-        """Return the first of these own transactions with their bodies: as many as may be pushed beside what waits for an LSN.
+    def own(self, txids: Iterable[TxId], fresh: Mapping[TxId, bytes], pushed_bytes: int) -> tuple[list[Item], int]:
+        """Return the first of these own transactions with their bodies, as many as may be pushed beside what waits for an LSN; and their bytes.
 
         ``fresh`` ones are not in the journal yet.
         """
@@ -201,7 +201,7 @@ class BodyExchange:
                 invariant(False, "an accepted transaction has its body", txid=txid)
             items.append((node, txid, body or b""))
             size += len(body or b"")
-        return items
+        return items, size - pushed_bytes
 
     def pushed(self, stamped: list[Item], to: Collection[NodeId]) -> list[Outgoing]:
         """Return bodies of own transactions that were just stamped, for all peers."""

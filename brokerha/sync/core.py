@@ -345,11 +345,12 @@ class SyncCore(SyncState):
         if not identity.is_known(self) or not self.recovery.is_over:
             return []  # The next epoch may have to recover at most one window of each master.
         room = self.config.stamp_window(len(self.epoch.configuration.masters)) - (self.own.count - self.own.used)
-        stamped = self.bodies.own(islice(self.parked, max(0, room)), fresh, self._pushed_bytes())
+        stamped, size = self.bodies.own(islice(self.parked, max(0, room)), fresh, self._pushed_bytes())
         if stamped:
             times = self.clock.ticks(now.wall_us, len(stamped))
-            self._hold(self.own, [(timestamp, self.parked.popleft()) for timestamp in times], result, now)
-            size = sum(len(body) for _, _, body in stamped)
+            self._hold(self.own, list(zip(times, [txid for _, txid, _ in stamped], strict=True)), result, now)
+            for _ in stamped:
+                self.parked.popleft()
             self._pushed.append((self.own.count, size))
             self._pushed_size += size
         return stamped

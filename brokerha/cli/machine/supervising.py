@@ -89,7 +89,7 @@ class Up:
 
     def _on_ready(self) -> None:
         self._is_ready = True
-        say_ready(self._urls, (*self._masters, *self._workers))
+        say_ready(self._urls, self._masters)
 
     def _on_unattended(self, node: asyncio.Task[None]) -> None:
         if not node.cancelled() and (error := node.exception()) is not None and not self._reason.done():
@@ -242,10 +242,13 @@ def wait_until_ready(
     on_ready()
 
 
-def say_ready(urls: Mapping[str, str], nodes: Iterable[str]) -> None:
-    """Print one line on standard output: the nodes that are ready, and those that nobody could ask."""
+def say_ready(urls: Mapping[str, str], masters: Iterable[str]) -> None:
+    """Print one line on standard output: the nodes that are ready, and the masters that nobody could ask.
+
+    A master is ready when one of its workers is.
+    """
     told = ["ready: " + ", ".join(f"{name} {url}" for name, url in urls.items())] if urls else []
-    if silent := [name for name in nodes if name not in urls]:
+    if silent := [name for name in masters if name not in urls]:
         told.append(
             f"started: {', '.join(silent)}, without an http address: whether they are ready is not known; ask brokerha status"
         )

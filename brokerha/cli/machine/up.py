@@ -70,7 +70,12 @@ def _serve_embedded(cluster: ClusterConfig) -> int:
 
     logs.to_stderr(logs.NODE)
     stopped = threading.Event()
-    waiting = (cluster.http_urls(), stopped, partial(say_ready, cluster.http_urls(), cluster.roles), say_missing)
+    waiting = (
+        cluster.http_urls(),
+        stopped,
+        partial(say_ready, cluster.http_urls(), [master.id for master in cluster.masters]),
+        say_missing,
+    )
     threading.Thread(target=wait_until_ready, args=waiting, daemon=True).start()
     try:
         return serve(cluster)

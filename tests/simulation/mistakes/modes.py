@@ -38,26 +38,27 @@ from tests.simulation.mistakes.patches import Patch, always, never, nothing
 
 
 _go_back = going_back_module.go_back
+Others = list[tuple[TxId, bytes]]
 
 
-def _without_own(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
+def _without_own(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult, others: Others, handed_in: set[TxId]) -> None:
     own = {txid for _, txid, origin in sync.history.ordered(lsn + 1, sync.lsn - lsn) if origin == sync.node}
-    _go_back(sync, lsn, epoch, result)
+    _go_back(sync, lsn, epoch, result, others, handed_in)
     for txid in own:
         sync.parked.remove(txid)
         sync.pending.discard(txid)
 
 
-def _one_too_far(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
-    _go_back(sync, max(0, lsn - 1), epoch, result)
+def _one_too_far(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult, others: Others, handed_in: set[TxId]) -> None:
+    _go_back(sync, max(0, lsn - 1), epoch, result, others, handed_in)
 
 
-def _one_too_few(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
-    _go_back(sync, min(sync.lsn, lsn + 1), epoch, result)
+def _one_too_few(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult, others: Others, handed_in: set[TxId]) -> None:
+    _go_back(sync, min(sync.lsn, lsn + 1), epoch, result, others, handed_in)
 
 
-def _unwritten(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
-    _go_back(sync, lsn, epoch, result)
+def _unwritten(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult, others: Others, handed_in: set[TxId]) -> None:
+    _go_back(sync, lsn, epoch, result, others, handed_in)
     result.records[:] = [record for record in result.records if not isinstance(record, Rewound)]
 
 
