@@ -31,6 +31,9 @@ class RetentionConfig:
     max_depth_us: int = 168 * HOUR_US
     hard_limit: int = 0
     """Limit of transactions that pins can hold; 0 stands for four times `max_size`."""
+    known_ids: int = 1_000_000
+    """Ids of so many of the newest transactions stay known, however old: a master that has forgotten an id takes a write for a new one,
+    which another that still knows it drops, and their clocks and memories do not agree about the moment."""
     slack: int = 0
     """Forgetting begins when at least so many can go; 0 stands for a twentieth of `max_size`."""
 

@@ -18,7 +18,8 @@ It only decides; the journal forgets, in steps that leave the loop its time:
         retention.done(more=journal.keep(step.below, step.ids_below))
 
 Invariants: ``below`` is never above the executed LSN, nor above a pin within the hard limit. Ids stay known for ``max_depth_us`` at
-least, whether their entries are held or not, and as long as a peer may hold transactions that were synchronised without it.
+least, those of the newest ``known_ids`` transactions longer, whether their entries are held or not, and as long as a peer may hold
+transactions that were synchronised without it.
 
 Must never: decide by remembered pins. Every step takes the pins of that moment.
 """
@@ -101,7 +102,7 @@ class Retention:
         if is_due and below - first_lsn >= self._config.least:
             self._target = below
         # A lagging peer may hold transactions that were synchronised without it: their ids must be found.
-        ids_below = min([self.old_below, *facts.peers.values()])
+        ids_below = max(1, min([self.old_below, facts.lsn + 1 - self._config.known_ids, *facts.peers.values()]))
         return Step(max(first_lsn, min(below, self._target)), ids_below, dropped)
 
     def done(self, *, more: bool) -> None:

@@ -218,11 +218,11 @@ def test_where_only_a_majority_goes_on_and_where_all_are_together_nothing_is_hel
 
 def test_the_pin_for_a_split_gives_way_at_the_hard_limit_and_is_named() -> None:
     bench = apart()
-    retention = Retention(RetentionConfig(max_size=1, max_depth_us=1, hard_limit=2, slack=1))
+    retention = Retention(RetentionConfig(max_size=1, max_depth_us=1, hard_limit=2, slack=1, known_ids=0))
     step = retention.step(bench.journal, bench.now(), Facts(5, 5, pins_of(bench.core, bench.now())[0]))
     assert step is not None
     assert (step.below, step.dropped) == (6, (SPLIT,))
-    held_by = Retention(RetentionConfig(max_size=1, max_depth_us=1, hard_limit=3, slack=1))
+    held_by = Retention(RetentionConfig(max_size=1, max_depth_us=1, hard_limit=3, slack=1, known_ids=0))
     step = held_by.step(bench.journal, bench.now(), Facts(5, 5, pins_of(bench.core, bench.now())[0]))
     assert step is not None
     assert (step.below, step.dropped) == (3, ())
