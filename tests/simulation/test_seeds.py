@@ -38,11 +38,11 @@ from tests.simulator.drawing import (
 from tests.simulator.options import FAULTS, SECOND_US, draw_plain
 
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", str(SHORT_FROM)))
-SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "1650"))
-SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "1000"))
-OF_EACH_MODE = int(os.environ.get("BROKERHA_SIMULATION_MODE", "270"))
-CHOSEN = int(os.environ.get("BROKERHA_SIMULATION_CHOSEN", "270"))
-MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "270"))
+SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "990"))
+SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "600"))
+OF_EACH_MODE = int(os.environ.get("BROKERHA_SIMULATION_MODE", "162"))
+CHOSEN = int(os.environ.get("BROKERHA_SIMULATION_CHOSEN", "162"))
+MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "162"))
 FEW = 8
 PARTS = 3
 DRAWERS = {

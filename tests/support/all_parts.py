@@ -186,7 +186,7 @@ PARTS: dict[str, list[Part]] = {
             "simulated clusters, long histories",
             # The longest of them spread over both processors themselves.
             _pytest("slow", "-m", "slow and not broker and not campaign and not spark", *OF_SLOW),
-            1800,
+            2700,
             tries_again=True,
         )
     ],
