@@ -7,7 +7,6 @@
     backup/      backups, restoring, and replaying lines of the log
     pipeline/    ``brokerha pipeline``: the jobs that run on Spark
 
-    reference.py reference pages and JSON schemas, made from the commands themselves
     main.py      the program, and the only place where errors become a line and an exit code
 
 Commands are thin: they parse, call, and write. Slow imports are inside the functions that need them.

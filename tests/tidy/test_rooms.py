@@ -55,6 +55,15 @@ def test_the_map_of_a_folder_names_all_that_is_in_it():
     assert missing == []
 
 
+def test_the_map_of_a_folder_names_nothing_that_is_gone():
+    gone = []
+    for folder, entries in folders().items():
+        words = (ast.get_docstring(tree_of(f"{folder}/__init__.py")) or "") if "__init__.py" in entries else ""
+        # A line of the map begins with its entry.
+        gone += [f"{folder}/{entry}" for entry in re.findall(r"^ *(\w+(?:\.py|/)) ", words, re.MULTILINE) if entry not in entries]
+    assert gone == []
+
+
 def imported_by(module: str) -> set[str]:
     """Modules of ours that a module imports: at its head, as types, inside of functions."""
     found: set[str] = set()

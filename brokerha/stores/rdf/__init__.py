@@ -8,8 +8,7 @@
     query.py          reads of a repository: queries, statements, limits; hides the system graph
     question.py       a read of a repository in the form that an update can evaluate
     stream.py         long results, passed on from the one thread that can read them
-    formats.py        the result format for a reader
-    in_xml.py         refuses RDF/XML and results in XML that no reader could parse
+    formats.py        the result format for a reader; refuses RDF/XML and results in XML that no reader could parse
     terms.py          short names for terms
     errors.py         the meaning of the engine's errors: damage, a full disk, or a bad request
 """
