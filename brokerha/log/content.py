@@ -2,14 +2,14 @@
 
     current      a few numbers                                               current.py
     tail         entries without an LSN: places of bodies, parked transactions, unused ends of streams
-    dropped      places of duplicates, each with the LSN whose trimming removes it
+    dropped      places of duplicates
     rewinds      data for trimming about each time that the queue went back
     decisions    prepared transactions, remembered decisions                 current.py
     marks        trimmed LSNs with a known timestamp
     index, ids, book     places of all records; LSN of each id; transactions given up
 
 `take` applies one record: the same records give the same content, whether a master makes them, a backup follows them or a start
-reads them again. Trimming is recorded in the log too, so that a replay repeats it at the same place (`trim_to`, `forget`).
+reads them again. Trimming is recorded in the log too, so that a replay repeats it at the same place (`trim_to`).
 
 Memory holds the places of bodies, not the bodies; own parked ones keep the order of their places. An epoch empties all streams:
 then every own body is either parked or in the recovered list.
@@ -20,11 +20,11 @@ Must never read a clock, or depend on anything except the earlier records.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
-from brokerha.log.current import Current, Decision, Decisions, unpack
+from brokerha.log.current import Body, Current, Decision, Decisions, Dropped, Rewind, unpack
 from brokerha.log.frames import damaged
 from brokerha.log.ids import Ids
 from brokerha.log.index import ADDED, ITEM_BITS, ITEMS_LIMIT, OUTCOMES, Index, Row
@@ -53,18 +53,8 @@ from brokerha.model.records import (
 )
 from brokerha.model.wire.codec import decode_record, encode_record
 
-Body = tuple[NodeId, TxId]
 _txid_of, _origin_of, _entry_txid = itemgetter(0), itemgetter(2), itemgetter(1)
 _SIMPLE = (Accepted, BodiesHeld)
-
-
-class Rewind(NamedTuple):
-    """Data of a `Rewound` for trimming."""
-
-    used: dict[NodeId, int]
-    """Used count of each stream at that time."""
-    loose: dict[Body, int]
-    """Foreign bodies that lost their LSN, with their places."""
 
 
 class Content:
@@ -85,7 +75,7 @@ class Content:
         self.parked: dict[TxId, None] = {}
         self.streams: dict[NodeId, list[Entry]] = {}
         """The unused end of each stream."""
-        self.dropped: dict[Body, tuple[int, Lsn]] = {}
+        self.dropped: dict[Body, Dropped] = {}
         self.rewinds: dict[int, Rewind] = {}
         """Rewinds by the number of the `Rewound`, until it is trimmed."""
         self.marks: list[tuple[Lsn, Timestamp]] = []
@@ -126,7 +116,7 @@ class Content:
             elif isinstance(record, Rebased):
                 self._note_void(number, record)
             elif isinstance(record, IdsTaken):
-                self.ids.lsns.update(record.ids)
+                self.ids.note(dict(record.ids))
                 self.ids.rejected.update(record.rejections)
             elif isinstance(record, Decision):
                 self.decisions.take(number, record)
@@ -174,6 +164,7 @@ class Content:
         self.current.advance(record, number)
         self.oldest_to = self.current.lsn
         places = self._settle(record)
+        self.ids.add(record.first_lsn, record.entries)
         lowest = number
         # Entries of a tail or a recovered list are not in the unused end of a stream; equal counts then prove nothing.
         added = Counter(map(_origin_of, record.entries))
@@ -190,7 +181,6 @@ class Content:
                     lowest = min(lowest, self._drop(origin, set(map(_entry_txid, stream[:count])), record))
                 del stream[:count]
         self.index.add(ADDED, record.first_lsn, number, len(places), places)
-        self.ids.add(record.first_lsn, record.entries)
         self.oldest = min(lowest, min(filter(None, places), default=number << ITEM_BITS) >> ITEM_BITS)
 
     def _settle(self, record: Added) -> list[int]:
@@ -205,20 +195,28 @@ class Content:
             pops = {origin: places[origin].pop for origin in set(map(_origin_of, record.entries))}
         except KeyError:
             pops = {origin: places.setdefault(origin, {}).pop for origin in set(map(_origin_of, record.entries))}
-        return [pops[origin](txid, 0) for _, txid, origin in record.entries]
+        found = [pops[origin](txid, 0) for _, txid, origin in record.entries]
+        if self.dropped and 0 in found:
+            for at, (_, txid, origin) in enumerate(record.entries):
+                held = self.dropped.get((origin, txid))
+                if not found[at] and held is not None and not held.lsn:
+                    # An epoch left out its entry, and its origin stamped it again.
+                    found[at] = self.dropped.pop((origin, txid)).place
+        return found
 
     def _drop(self, origin: NodeId, used: set[TxId], record: Added) -> int:
         """Note the duplicates among the used entries; return the lowest number of their records."""
         duplicates = used.difference(txid for _, txid, o in record.entries if o == origin)
         # Without entries in the record, all LSNs up to the last can be trimmed already.
-        return self._drop_all(origin, duplicates, self.current.lsn if record.entries else self.current.lsn + 1)
+        at = self.current.lsn if record.entries else self.current.lsn + 1
+        return self._drop_all(origin, {txid: self.ids.find(txid) or 0 for txid in duplicates}, at)
 
-    def _drop_all(self, origin: NodeId, duplicates: Iterable[TxId], at: Lsn) -> int:
+    def _drop_all(self, origin: NodeId, duplicates: Mapping[TxId, Lsn], at: Lsn) -> int:
         lowest = self.next_number
-        for txid in duplicates:
+        for txid, lsn in duplicates.items():
             place = self.places.get(origin, {}).pop(txid, 0)
             if place:
-                self.dropped[origin, txid] = place, at
+                self.dropped[origin, txid] = Dropped(place, at, lsn)
                 self.oldest_to = max(at, self.oldest_to)
                 lowest = min(lowest, place >> ITEM_BITS)
             if origin == self.node:
@@ -236,9 +234,8 @@ class Content:
         recovered = _bodies_of(epoch)
         for origin, entries in self.streams.items():
             if origin != self.node:
-                lowest = min(
-                    lowest, self._drop_all(origin, {txid for _, txid in entries if (origin, txid) not in recovered}, self.oldest_to)
-                )
+                left_out = dict.fromkeys([txid for _, txid in entries if (origin, txid) not in recovered], 0)
+                lowest = min(lowest, self._drop_all(origin, left_out, self.oldest_to))
             self.streams[origin] = []
         for origin in epoch.starts:
             self.streams.setdefault(origin, [])
@@ -283,8 +280,9 @@ class Content:
 
     def _taken(self, number: int, record: StateTaken) -> None:
         self.current.advance(record, number)
+        floor = max(1, self.ids.floor(record.lsn))
         for origin, places in self.places.items():
-            for txid in [txid for txid in places if (self.ids.find(txid) or record.lsn + 1) <= record.lsn]:
+            for txid in [txid for txid in places if floor <= (self.ids.find(txid) or 0) <= record.lsn]:
                 del places[txid]
                 if origin == self.node:
                     self.parked.pop(txid, None)
@@ -315,12 +313,13 @@ class Content:
         for row, _, _ in self.index.cut(OUTCOMES, lsn + 1):
             self.void_results = max(self.void_results, row.number)
         txids = {txid for _, (_, txid, _), _ in entries}
-        self.ids.lsns.update(dict.fromkeys(txids, 0))
-        self.ids.void_rejections(lsn, old)
         self.ids.void_after(old)
+        self.ids.go_back(txids, lsn)
+        self.ids.void_rejections(lsn, old)
         bodies = {(origin, txid): place for _, (_, txid, origin), place in entries if place}
-        bodies.update({body: self.dropped.pop(body)[0] for body in [body for body in self.dropped if body[1] in txids]})
-        self.dropped = {body: (place, min(at, lsn + 1)) for body, (place, at) in self.dropped.items()}
+        again = [body for body, held in self.dropped.items() if body[1] in txids and not 0 < held.lsn <= lsn]
+        bodies.update({body: self.dropped.pop(body).place for body in again})
+        self.dropped = {body: held._replace(at=min(held.at, lsn + 1)) for body, held in self.dropped.items()}
         loose = {body: place for body, place in bodies.items() if body[0] != self.node}
         for (origin, txid), place in bodies.items():
             self.places.setdefault(origin, {})[txid] = place
@@ -352,7 +351,7 @@ class Content:
         if given.outcome != APPLIED:
             return False
         lsn = self.ids.find(given.txid)
-        return given.txid in self.places.get(given.origin, {}) if lsn is None else lsn >= self.current.first_lsn
+        return given.txid in self.places.get(given.origin, {}) or (lsn is not None and lsn >= self.current.first_lsn)
 
     def _content_at(self, lsn: Lsn) -> tuple[bytes, int]:
         """Return fingerprint and items at an LSN, as far as they are known."""
@@ -383,9 +382,9 @@ class Content:
         """Forget all below an LSN; ``last`` is the last trimmed record that used up entries of streams."""
         current = self.current
         last_mark, stamped = self.marks[-1] if self.marks else (0, 0)
+        before = self.entry(first - 1)
         if first - 1 - last_mark >= MARK_LSNS:
-            entry = self.entry(first - 1)
-            self.marks.append((first - 1, max(stamped, entry[0] if entry else 0)))
+            self.marks.append((first - 1, max(stamped, before[0] if before else 0)))
         gone: dict[Body, int] = {}
         for row in self.index.rows(ADDED, current.first_lsn):
             if row.number > last:
@@ -402,10 +401,12 @@ class Content:
                     gone.update(rewind.loose)
         results_from = current.results_after_trim(first)
         current.base = self.fingerprint_at(results_from - 1)
-        current.results_from, current.first_lsn = results_from, first
+        current.results_from, current.first_lsn, current.before = results_from, first, before
         self.last_trimmed = max(last, self.last_trimmed)
-        self.dropped = {body: held for body, held in self.dropped.items() if held[1] >= first}
+        self.dropped = {body: held for body, held in self.dropped.items() if held.at >= first}
         self._forget_loose(gone)
+        forgotten = self.ids.forget(first)
+        self.marks = [mark for mark in self.marks[:-1] if mark[0] >= forgotten - 1] + self.marks[-1:]
         results = self.index.last_before(OUTCOMES, first)
         current.lacking_to = max(current.lacking_to, self.last_trimmed, results.number if results else 0)
 
@@ -415,17 +416,12 @@ class Content:
             return
         wanted = {(origin, txid) for origin, entries in self.streams.items() for _, txid in entries}
         if self.current.installed_by:
-            recovered = self.installed().recovered
-            wanted |= {(origin, txid) for _, txid, origin in recovered if self.ids.find(txid) is None}
+            epoch = self.installed()
+            wanted |= {(origin, txid) for _, txid, origin in epoch.recovered if (self.ids.find(txid) or 0) <= epoch.base_lsn}
         for (origin, txid), place in gone.items():
             places = self.places.get(origin, {})
             if places.get(txid) == place and (origin, txid) not in wanted:
                 del places[txid]
-
-    def forget(self, below: Lsn) -> None:
-        """Forget ids, rejections and marks below a trimmed LSN."""
-        self.ids.forget(below)
-        self.marks = [mark for mark in self.marks[:-1] if mark[0] >= below - 1] + self.marks[-1:]
 
     def is_needed(self, number: int, record: Record) -> bool:
         """Tell whether a record is still held: it has an entry at or above the first LSN, or without an LSN, or it is newer."""
@@ -474,11 +470,15 @@ class Content:
         place = self.places.get(origin, {}).get(txid, 0)
         if place:
             return place
-        held = self.dropped.get((origin, txid))
-        if held is not None:
-            return held[0]
+        if self.is_dropped(origin, txid):
+            return self.dropped[origin, txid].place
         lsn = lsn or self.ids.find(txid)
         return self.index.place(lsn) if lsn is not None and lsn >= self.current.first_lsn else 0
+
+    def is_dropped(self, origin: NodeId, txid: TxId) -> bool:
+        """Tell whether the body of a duplicate is held; once its id is forgotten, the same name is that of another body."""
+        held = self.dropped.get((origin, txid))
+        return held is not None and (not held.lsn or held.lsn >= self.ids.floor(self.current.lsn))
 
     def installed(self) -> Epoch:
         """Return the last installed epoch, which exists."""
@@ -499,7 +499,9 @@ class Content:
         return found
 
     def entry(self, lsn: Lsn) -> Ordered | None:
-        """Return the entry at an LSN; None when it is not held."""
+        """Return the entry at an LSN, held or just before what is held; else None."""
+        if lsn == self.current.first_lsn - 1:
+            return self.current.before
         row = self.index.find(ADDED, lsn) if lsn >= self.current.first_lsn else None
         return None if row is None else self.added(row.number, row.start).entries[lsn - row.start]
 
@@ -572,7 +574,7 @@ class Content:
         self.places = {self.node: {}, **{origin: dict(held) for origin, held in places}}
         self.parked = dict.fromkeys(parked)
         self.streams = {origin: list(entries) for origin, entries in streams}
-        self.dropped = {(origin, txid): (place, lsn) for origin, txid, place, lsn in dropped}
+        self.dropped = {(origin, txid): Dropped(*held) for origin, txid, *held in dropped}
         self.rewinds = {n: Rewind(dict(used), {(o, txid): at for o, txid, at in loose}) for n, used, loose in rewinds}
         self.marks = [tuple(mark) for mark in marks]
         self.decisions = Decisions()

@@ -20,7 +20,7 @@ Results below `first_lsn` are not held, so `results_from` follows it as far as t
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -70,6 +70,8 @@ class Current:
     """Number of entries of each stream that were used below `first_lsn` and are forgotten."""
     lsn: Lsn = 0
     first_lsn: Lsn = 1
+    before: Ordered | None = None
+    """The entry at ``first_lsn - 1``: the queue can go back to there."""
     last: Ordered | None = None
     executed_lsn: Lsn = 0
     fingerprint: bytes = EMPTY
@@ -175,7 +177,7 @@ class Current:
 
     def _taken(self, record: StateTaken, number: int) -> None:
         invariant(record.lsn > self.lsn, "a state is ahead of the queue", state=record.lsn, lsn=self.lsn)
-        self.lsn, self.last, self.first_lsn = record.lsn, record.last, record.lsn + 1
+        self.lsn, self.last, self.first_lsn, self.before = record.lsn, record.last, record.lsn + 1, record.last
         self.trimmed = dict(self.used)
         # A reader with all earlier records can follow; most records before it are gone.
         self.lacking_to = max(self.lacking_to, number - 1)
@@ -261,6 +263,28 @@ def unpack(data: bytes, history: bytes) -> Current:
     return Current(**values, **msgpack.unpackb(history, use_list=False))
 
 
+Body = tuple[NodeId, TxId]
+
+
+class Rewind(NamedTuple):
+    """Data of a `Rewound` for trimming."""
+
+    used: dict[NodeId, int]
+    """Used count of each stream at that time."""
+    loose: dict[Body, int]
+    """Foreign bodies that lost their LSN, with their places."""
+
+
+class Dropped(NamedTuple):
+    """A body whose entry got no LSN."""
+
+    place: int
+    at: Lsn
+    """LSN whose trimming removes it."""
+    lsn: Lsn
+    """LSN that its id had already; 0 when an epoch left out its entry."""
+
+
 @dataclass(frozen=True, slots=True)
 class Beginning:
     """The last LSN before the first entry of a new journal, and the state known up to it.
@@ -300,6 +324,7 @@ class Beginning:
             high_water=self.last[0],
             lsn=self.lsn,
             first_lsn=self.lsn + 1,
+            before=self.last,
             last=self.last,
             executed_lsn=self.lsn,
             fingerprint=self.fingerprint,

@@ -30,8 +30,8 @@ HEAD = Struct("<IIQQ")
 HEAD_BYTES = HEAD.size
 _SUMMED = Struct("<IIQ")
 SUM = Struct("<Q")
-RECORD, TRIMMED, FORGOTTEN, BEGIN, NOTHING = range(5)
-"""Kinds: a record; a trim; forgotten ids; the identity of the segment, its first frame; an empty last frame of a write."""
+RECORD, TRIMMED, BEGIN, NOTHING = 0, 1, 3, 4
+"""Kinds: a record; a trim; the identity of the segment, its first frame; an empty last frame of a write."""
 LAST = 0x80
 """Flag in the kind of the last frame of a write: without it no frame of the write counts."""
 MOST_BYTES = 1 << 31

@@ -223,14 +223,26 @@ class LogHistory:
                 return
 
     def lsn_of(self, txid: TxId) -> Lsn | None:
-        """Return the LSN of a synchronised transaction, or None. Raises JournalDamaged."""
+        """Return the LSN of a synchronised transaction, or None: also when its id is forgotten. Raises JournalDamaged."""
         with self._lock:
-            return self._content.ids.find(txid)
+            content = self._content
+            lsn = content.ids.find(txid)
+            return lsn if lsn is not None and lsn >= content.ids.floor(content.current.lsn) else None
 
-    def known(self, txids: Iterable[TxId]) -> Collection[TxId]:
-        """Return the synchronised ones of these transactions. Raises JournalDamaged."""
+    def known(self, txids: Iterable[TxId]) -> dict[TxId, Lsn]:
+        """Return the newest LSNs of the synchronised ones of these transactions, forgotten ones too. Raises JournalDamaged."""
         with self._lock:
             return self._content.ids.known(txids)
+
+    def known_at(self, txid: TxId, end: Lsn) -> Lsn | None:
+        """Return the newest LSN of a transaction in a queue that ends at ``end``, forgotten ones too. Raises JournalDamaged."""
+        with self._lock:
+            return self._content.ids.find(txid, end)
+
+    def ids_from(self, end: Lsn) -> Lsn:
+        """Return the LSN below which ids are forgotten, in a queue that ends at ``end``; 0 for none."""
+        with self._lock:
+            return self._content.ids.floor(end)
 
     def body(self, origin: NodeId, txid: TxId) -> bytes | None:
         """Return the body of a transaction by origin and id, or None when it is not held. Raises JournalDamaged."""
@@ -240,6 +252,9 @@ class LogHistory:
         """Return bodies of transactions by origin and id; None for a missing one. Raises JournalDamaged."""
         with self._lock:
             found = self._recent.bodies(names)
+            if dropped := self._content.dropped:
+                # Two bodies can have had the name of a duplicate.
+                found = [None if name in dropped else body for name, body in zip(names, found, strict=True)]
             for at in [at for at, body in enumerate(found) if body is None]:
                 origin, txid = names[at]
                 place = self._content.place_of(origin, txid, self._lately.get(txid))
@@ -249,8 +264,7 @@ class LogHistory:
     def duplicates(self, txids: Iterable[TxId]) -> Collection[TxId]:
         """Return those of these transactions that this master accepted too, although they got their LSN through another master."""
         with self._lock:
-            dropped = self._content.dropped
-            return {txid for txid in txids if (self.node, txid) in dropped}
+            return {txid for txid in txids if self._content.is_dropped(self.node, txid)}
 
     def _body_at(self, place: int, origin: NodeId, txid: TxId) -> bytes | None:
         record, at = self._record(place >> ITEM_BITS), place & (ITEMS_LIMIT - 1)
@@ -297,6 +311,11 @@ class LogHistory:
             if found and self._recent.bodies([(found[0][2], found[0][1])]) == [None]:
                 self._lately = {entry[1]: lsn for lsn, entry in enumerate(found, first_lsn)}
             return found
+
+    def entry_at(self, lsn: Lsn) -> Ordered | None:
+        """Return the entry at an LSN, from `first_lsn` - 1 on; None elsewhere."""
+        with self._lock:
+            return self._content.entry(lsn) if lsn <= self._content.current.lsn else None
 
     def epochs(self, first_lsn: Lsn, limit: int) -> list[int]:
         """Return the epoch number of each entry of `ordered` with these arguments."""
@@ -402,7 +421,7 @@ class LogHistory:
                     yield f"{self.disk.place}: LSN {lsn} is in no record"
                     continue
                 _, txid, origin = entry
-                found = self._content.ids.find(txid)
+                found = self._content.ids.find(txid, lsn)
                 if found != lsn:
                     yield f"{self.disk.place}: transaction {txid} has LSN {lsn}, and its id says {found}"
                 place = self._content.index.place(lsn)

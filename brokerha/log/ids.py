@@ -4,9 +4,12 @@ The latest ids are in two dictionaries. Each `IDS_HELD` of them become a run (be
 in small steps, each of them a range of hashes.
 
 A row is found by its hash, in the newest run first. Nearly all requested ids are new: a few bits per row of each run show that a
-hash is not there (`Marks`), without a search. An id whose LSN was given up has a row with LSN 0. A voided range of LSNs is
-recorded in all runs that existed then (`voids`), as are forgotten ids below an LSN (`below`). A run is dropped when all of its
-rows are forgotten.
+hash is not there (`Marks`), without a search. A voided range of LSNs is recorded in all runs that existed then (`voids`). A run is
+dropped when all of its rows are forgotten.
+
+An id that was forgotten can come again (model/forgetting.py), so it can have several rows, and the newest counts. When the
+queue goes back, the id gets a row with the LSN that it had there. LSN 0 in a row, or one that is forgotten for good (`below`), says
+that it has none, whatever older rows say.
 
 Checkpoints name runs: the log deletes a file only when no checkpoint needs it, and syncs one before the first that names it.
 """
@@ -16,9 +19,10 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
+from operator import itemgetter
 from struct import Struct
 from typing import Any
 
@@ -26,6 +30,7 @@ from xxhash import xxh3_64_intdigest
 
 from brokerha.log.frames import SUM, damaged
 from brokerha.log.limits import IDS_HELD, MERGED_AT_ONCE, RUN_LIMIT, RUNS_MERGED
+from brokerha.model.forgetting import MARK, forgotten_below
 from brokerha.model.ids import Lsn, Ordered, TxId
 from brokerha.model.records import Remembered
 from brokerha.ports.disk import Disk
@@ -40,7 +45,7 @@ hash_of = xxh3_64_intdigest
 Columns = tuple[list[int], list[Lsn], list[bytes]]
 """Hashes, LSNs, rows."""
 Item = tuple[int, bytes, int, Lsn, bool]
-"""A row: hash, key, age of its run, LSN, and whether it no longer counts."""
+"""A row: hash, key, age of its run, LSN, and whether it is void."""
 
 
 def reason_key(lsn: Lsn) -> bytes:
@@ -80,8 +85,6 @@ class Run:
     count: int
     last_lsn: Lsn
     """Highest LSN of its rows."""
-    below: Lsn = 0
-    """Rows with a lower LSN are forgotten."""
     voids: list[list[int]] = field(default_factory=list)
     """Rejections above the first and up to the second LSN of a pair are void; up to `ENDLESS`, ids too."""
     hashes: array[int] = field(default_factory=lambda: array("Q"))
@@ -91,23 +94,17 @@ class Run:
 
     def packed(self) -> list[object]:
         """Return its part of a checkpoint."""
-        return [self.name, self.count, self.last_lsn, self.below, self.voids, self.places[-1]]
+        return [self.name, self.count, self.last_lsn, self.voids, self.places[-1]]
 
-    def is_dead(self, row: bytes, lsn: Lsn) -> bool:
-        """Tell whether a row no longer counts."""
-        return 0 < lsn < self.below or (
-            bool(self.voids) and row[:1] == REJECTION and any(low < lsn <= high for low, high in self.voids)
-        )
-
-    def lsn_in(self, lsn: Lsn) -> Lsn:
-        """Return the LSN of a row; 0 when ids with it are void, because older rows of the id do not count either."""
-        return 0 if self.voids and any(high == ENDLESS and low < lsn for low, high in self.voids) else lsn
+    def is_void(self, row: bytes, lsn: Lsn) -> bool:
+        """Tell whether a row does not count, so that an older one of its key does."""
+        return any(low < lsn <= high and (high == ENDLESS or row[:1] == REJECTION) for low, high in self.voids)
 
 
 def open_run(disk: Disk, path: str, packed: Sequence[object]) -> Run:
     """Open the run that a checkpoint names. Raises JournalDamaged, OSError."""
-    name, count, last_lsn, below, voids, end = packed
-    run = Run(name, count, last_lsn, below, [list(pair) for pair in voids])  # type: ignore[arg-type, attr-defined]
+    name, count, last_lsn, voids, end = packed
+    run = Run(name, count, last_lsn, [list(pair) for pair in voids])  # type: ignore[arg-type, attr-defined]
     size = 8 * (run.count + -(-run.count // BLOCK_ROWS) + 1)
     data = disk.read(path, end, size + _END.size)  # type: ignore[arg-type]
     if len(data) < size + _END.size or _END.unpack_from(data, size) != (hash_of(data[:size]), count):
@@ -201,15 +198,14 @@ def rows_of(disk: Disk, path: str, run: Run, start: int, end: int) -> tuple[list
     return lsns[skip : skip + size].tolist(), rows[skip : skip + size]
 
 
-def find_in(disk: Disk, path: str, run: Run, hashed: int, key: bytes) -> tuple[Lsn, bytes] | None:
-    """Return LSN and row of a key, or None. Raises JournalDamaged, OSError."""
+def find_in(disk: Disk, path: str, run: Run, hashed: int, key: bytes) -> Iterator[tuple[Lsn, bytes]]:
+    """Yield LSN and row of each row of a key, the newest first. Raises JournalDamaged, OSError."""
     at = bisect_left(run.hashes, hashed)
     while at < run.count and run.hashes[at] == hashed:
         lsns, rows = rows_of(disk, path, run, at, at + 1)
         if key_of(rows[0]) == key:
-            return lsns[0], rows[0]
+            yield lsns[0], rows[0]
         at += 1
-    return None
 
 
 def problems_of(disk: Disk, path: str, run: Run) -> Iterator[str]:
@@ -226,12 +222,27 @@ def problems_of(disk: Disk, path: str, run: Run) -> Iterator[str]:
 
 
 def sorted_rows(hashes: list[int], lsns: list[Lsn], rows: list[bytes]) -> Columns:
-    """Return rows in the order of hash and key; of rows with the same key only the first one given."""
+    """Return rows in the order of hash and key; rows with the same key, given newest first, stay in that order."""
     order = sorted(range(len(hashes)), key=hashes.__getitem__)
     if len(set(hashes)) < len(hashes):
         order.sort(key=lambda at: (hashes[at], key_of(rows[at])))
-        order = [at for before, at in pairwise([-1, *order]) if before < 0 or key_of(rows[before]) != key_of(rows[at])]
+        order = [at for _, same in groupby(order, lambda at: key_of(rows[at])) for at in _counting(list(same), lsns, rows)]
     return [hashes[at] for at in order], [lsns[at] for at in order], [rows[at] for at in order]
+
+
+def _counting(places: list[int], lsns: list[Lsn], rows: list[bytes]) -> list[int]:
+    """Return the places of those rows of one key, given newest first, that another row does not hide for good."""
+    if rows[places[0]][:1] == REJECTION:
+        return places[:1]
+    kept = [at for before, at in pairwise([-1, *places]) if before < 0 or lsns[before] != lsns[at]]
+    ends = [number for number, at in enumerate(kept, 1) if not lsns[at]]
+    return kept[: ends[0]] if ends else kept
+
+
+def _not_below(values: list[Lsn], below: Lsn) -> list[Lsn]:
+    """Return LSNs of one id, newest first, up to one that is forgotten, as 0."""
+    ends = [number for number, lsn in enumerate(values) if lsn < below]
+    return [*values[: ends[0]], 0] if ends else values
 
 
 class Ids:
@@ -243,6 +254,12 @@ class Ids:
         self._limit = held
         self.lsns: dict[TxId, Lsn] = {}
         """Ids that are not in a run yet; 0 for an id that lost its LSN."""
+        self.older: dict[TxId, list[Lsn]] = {}
+        """Earlier LSNs of some of them, newest first."""
+        self.floors: list[tuple[Lsn, Lsn]] = []
+        """Of each entry that forgets ids: its LSN, and the LSN below which they are forgotten from there on."""
+        self.below: Lsn = 0
+        """Lower LSNs are forgotten for good: the queue cannot go back to where they counted."""
         self.rejected: dict[Lsn, str] = {}
         self.runs: list[Run] = []
         """Oldest first."""
@@ -254,11 +271,27 @@ class Ids:
 
     # ------------------------------------------------------------------------ changing
 
-    def add(self, first_lsn: Lsn, entries: Iterable[Ordered]) -> None:
+    def add(self, first_lsn: Lsn, entries: Sequence[Ordered]) -> None:
         """Add entries of the synchronised queue, from an LSN on."""
-        lsns = self.lsns
+        found = {txid: lsn for lsn, (_, txid, _) in enumerate(entries, first_lsn)}
+        if len(found) == len(entries):
+            self.note(found)
+            return
+        # Entries of a tail: an id came, was forgotten, and came again.
         for lsn, (_, txid, _) in enumerate(entries, first_lsn):
-            lsns[txid] = lsn
+            self.note({txid: lsn})
+
+    def note(self, found: Mapping[TxId, Lsn]) -> None:
+        """Add ids with their LSNs."""
+        lsns = self.lsns
+        if not lsns.keys().isdisjoint(found):
+            for txid in lsns.keys() & found.keys():
+                if lsns[txid] != found[txid]:
+                    self.older.setdefault(txid, []).insert(0, lsns[txid])
+        lsns.update(found)
+        for txid in found:
+            if MARK in txid:
+                self.floors.append((found[txid], forgotten_below(txid)))
 
     def void_rejections(self, above: Lsn, up_to: Lsn) -> None:
         """Forget the rejections above an LSN and up to another."""
@@ -266,27 +299,55 @@ class Ids:
         for run in self.runs:
             run.voids.append([above, up_to])
 
+    def go_back(self, txids: Iterable[TxId], end: Lsn) -> None:
+        """Let ids have the LSNs that they had when the queue ended at ``end``."""
+        self.floors = [(at, below) for at, below in self.floors if at <= end]
+        for txid in txids:
+            self._set(txid, [lsn for lsn in self._values(txid) if lsn <= end] or [self.find(txid, end) or 0])
+
+    def _set(self, txid: TxId, values: list[Lsn]) -> None:
+        self.lsns[txid] = values[0]
+        self.older.pop(txid, None)
+        if values[1:]:
+            self.older[txid] = values[1:]
+
+    def _values(self, txid: TxId) -> list[Lsn]:
+        """Return the LSNs of an id that are in memory, newest first."""
+        lsn = self.lsns.get(txid)
+        return [] if lsn is None else [lsn, *self.older.get(txid, ())]
+
     def void_after(self, end: Lsn) -> None:
         """Forget all ids and rejections after the end of the queue: they came with pages of a state that it does not lead to any more."""
-        self.lsns = {txid: lsn if lsn <= end else 0 for txid, lsn in self.lsns.items()}
-        self.rejected = {lsn: why for lsn, why in self.rejected.items() if lsn <= end}
         if any(run.last_lsn > end for run in self.runs):
             for run in self.runs:
                 run.voids.append([end, ENDLESS])
+        self.go_back([txid for txid, lsn in self.lsns.items() if lsn > end], end)
+        self.rejected = {lsn: why for lsn, why in self.rejected.items() if lsn <= end}
 
-    def forget(self, below: Lsn) -> None:
-        """Forget all ids and rejections with a lower LSN."""
-        self.lsns = {txid: lsn for txid, lsn in self.lsns.items() if not 0 < lsn < below}
-        self.rejected = {lsn: why for lsn, why in self.rejected.items() if lsn >= below}
-        for run in self.runs:
-            run.below = max(below, run.below)
-        self._drop_dead()
+    def floor(self, end: Lsn) -> Lsn:
+        """Return the LSN below which ids are forgotten, in a queue that ends at ``end``; 0 for none."""
+        return max([below for at, below in self.floors if at <= end], default=0)
+
+    def forget(self, first_lsn: Lsn) -> Lsn:
+        """Forget all ids and rejections that no longer count, when no entry below an LSN is held. Return the LSN below which."""
+        # The queue never goes back further than to what is held.
+        below = self.floor(first_lsn - 1)
+        if below > self.below:
+            self.below = below
+            self.floors = [(at, to) for at, to in self.floors if at >= first_lsn or to == below]
+            for txid in [txid for txid, lsn in self.lsns.items() if lsn < below or txid in self.older]:
+                self._set(txid, _not_below(self._values(txid), below))
+            self.rejected = {lsn: why for lsn, why in self.rejected.items() if lsn >= below}
+            self._drop_dead()
+        return below
 
     def _drop_dead(self) -> None:
         """Drop the oldest runs whose rows no longer count."""
-        while self.runs and self.runs[0].last_lsn < self.runs[0].below and self._merge is None:
-            # A row with LSN 0 only hides older rows, and there are none.
+        while self.runs and self.runs[0].last_lsn < self.below and self._merge is None:
+            # Such a row only hides older rows, and there are none.
             self.runs.pop(0)
+        if not self.runs:
+            self.lsns = {txid: lsn for txid, lsn in self.lsns.items() if lsn or txid in self.older}
 
     @property
     def is_full(self) -> bool:
@@ -296,8 +357,11 @@ class Ids:
     def flush(self) -> None:
         """Write the ids in memory to a run, which the next checkpoint must name."""
         keys = [txid.encode() for txid in self.lsns]
-        hashes = list(map(hash_of, keys))
         lsns = list(self.lsns.values())
+        for txid, older in self.older.items():
+            keys += [txid.encode()] * len(older)
+            lsns += older
+        hashes = list(map(hash_of, keys))
         for lsn, why in self.rejected.items():
             key = reason_key(lsn)
             hashes.append(hash_of(key))
@@ -311,7 +375,7 @@ class Ids:
             # On a nearly full disk each attempt would take more space.
             self._disk.remove(self._path(name))
             raise
-        self.lsns, self.rejected = {}, {}
+        self.lsns, self.older, self.rejected = {}, {}, {}
 
     def _begun(self, most: int) -> tuple[RunWriter, str]:
         self._made += 1
@@ -387,84 +451,88 @@ class Ids:
             yield
         run = self._finished(writer, name)
         self._making = []
-        # LSNs forgotten during the merge were forgotten in all of these runs.
-        run.below = min(each.below for each in old)
+        # LSNs that became void during the merge were void in all of these runs.
         run.voids = [pair for pair in old[0].voids if all(pair in each.voids for each in old)]
         self.runs[first:end] = [run]
 
     def _live(self, run: Run, start: int, end: int) -> Columns:
-        """Return the rows of a run that still count."""
-        hashes = run.hashes[start:end].tolist()
+        """Return the rows of a run that still count, and those that hide older ones, with LSN 0."""
+        hashes, below = run.hashes[start:end].tolist(), self.below
         lsns, rows = rows_of(self._disk, self._path(run.name), run, start, end)
-        if run.below or run.voids:
-            kept = [at for at, (row, lsn) in enumerate(zip(rows, lsns, strict=True)) if not run.is_dead(row, lsn)]
-            return [hashes[at] for at in kept], [run.lsn_in(lsns[at]) for at in kept], [rows[at] for at in kept]
-        return hashes, lsns, rows
+        if not below and not run.voids:
+            return hashes, lsns, rows
+        kept = [
+            at
+            for at, (row, lsn) in enumerate(zip(rows, lsns, strict=True))
+            if not run.is_void(row, lsn) and (lsn >= below or row[:1] != REJECTION)
+        ]
+        return [hashes[at] for at in kept], [lsns[at] * (lsns[at] >= below) for at in kept], [rows[at] for at in kept]
 
     # ------------------------------------------------------------------------ reading
 
-    def find(self, txid: TxId) -> Lsn | None:
-        """Return the LSN of an id, or None."""
-        lsn = self.lsns.get(txid)
-        if lsn is None:
-            if not self.runs:
-                return None
-            found = self._find(txid.encode())
-            lsn = 0 if found is None else found[0]
-        return lsn or None
+    def find(self, txid: TxId, up_to: Lsn = ENDLESS) -> Lsn | None:
+        """Return the newest LSN of an id, not above ``up_to``, or None; even if it is below the `floor`."""
+        if txid in self.lsns:
+            for lsn in self._values(txid):
+                if lsn <= up_to:
+                    return lsn or None
+        if not self.runs:
+            return None
+        return next((lsn for lsn, _ in self._rows(txid.encode()) if lsn <= up_to), 0) or None
 
-    def known(self, txids: Iterable[TxId]) -> set[TxId]:
-        """Return the ids that have an LSN."""
+    def known(self, txids: Iterable[TxId]) -> dict[TxId, Lsn]:
+        """Return the newest LSNs of those ids that have one, even below the `floor`."""
         find = self.find if self.runs else self.lsns.get
-        return {txid for txid in txids if find(txid)}
+        return {txid: lsn for txid in txids if (lsn := find(txid))}
 
     def rejection(self, lsn: Lsn) -> str | None:
         """Return the reason of a rejection at an LSN, or None."""
         reason = self.rejected.get(lsn)
-        if reason is not None or not self.runs:
+        if reason is not None or not self.runs or lsn < max(1, self.below):
             return reason
-        found = self._find(reason_key(lsn)) if lsn > 0 else None
+        found = next(self._rows(reason_key(lsn)), None)
         return None if found is None else found[1][REASON_KEY_BYTES:].decode()
 
-    def _find(self, key: bytes) -> tuple[Lsn, bytes] | None:
+    def _rows(self, key: bytes) -> Iterator[tuple[Lsn, bytes]]:
+        """Yield LSN and row of each row of a key that counts, the newest first."""
         hashed = hash_of(key)
         for run in reversed(self.runs):
             marks = run.marks
             at = hashed >> marks.shift
-            if not marks.bits[at >> 3] >> (at & 7) & 1:
-                continue
-            found = find_in(self._disk, self._path(run.name), run, hashed, key)
-            if found is not None and not run.is_dead(found[1], found[0]):
-                return run.lsn_in(found[0]), found[1]
-        return None
+            if marks.bits[at >> 3] >> (at & 7) & 1:
+                for lsn, row in find_in(self._disk, self._path(run.name), run, hashed, key):
+                    if not run.is_void(row, lsn):
+                        yield lsn, row
 
     def _items(self, run: Run, start: int, age: int) -> Iterator[Item]:
         for at in range(start, run.count, 4 * BLOCK_ROWS):
             end = min(at + 4 * BLOCK_ROWS, run.count)
             lsns, rows = rows_of(self._disk, self._path(run.name), run, at, end)
             for hashed, lsn, row in zip(run.hashes[at:end], lsns, rows, strict=True):
-                yield hashed, key_of(row), age, run.lsn_in(lsn), run.is_dead(row, lsn)
+                yield hashed, key_of(row), age, lsn, run.is_void(row, lsn)
 
     def page(self, cursor: bytes, up_to: Lsn, limit: int) -> Remembered:
         """Return remembered ids up to an LSN, from a cursor on, in the order of hashes; ``limit`` bounds the ones examined."""
         after = (int.from_bytes(cursor[:8], "big"), cursor[8:]) if cursor else (-1, b"")
-        fresh = sorted((hash_of(key := txid.encode()), key, 0, lsn, False) for txid, lsn in self.lsns.items())
-        streams: list[Iterable[Item]] = [fresh]
-        for age, run in enumerate(reversed(self.runs), 1):
+        fresh: list[Item] = []
+        for txid in self.lsns:
+            key, values = txid.encode(), self._values(txid)
+            fresh += [(hash_of(key), key, age, lsn, False) for age, lsn in enumerate(values, -len(values))]
+        streams: list[Iterable[Item]] = [sorted(fresh)]
+        for age, run in enumerate(reversed(self.runs)):
             streams.append(self._items(run, bisect_left(run.hashes, max(after[0], 0)), age))
         ids: list[tuple[TxId, Lsn]] = []
-        looked, last = 0, after
-        for hashed, key, _, lsn, is_dead in heapq.merge(*streams):
-            # Of rows with the same key the newest comes first; it hides older ones, even if it is forgotten.
+        looked, last, least = 0, after, max(1, self.floor(up_to))
+        for (hashed, key), items in groupby(heapq.merge(*streams), itemgetter(0, 1)):
             if (hashed, key) <= last or key[:1] == REJECTION:
                 continue
             if looked == limit:
                 break
-            last = (hashed, key)
-            if lsn and not is_dead:
-                looked += 1
-                if lsn <= up_to:
-                    ids.append((key.decode(), lsn))
+            last, looked = (hashed, key), looked + 1
+            # The newest comes first.
+            lsn = next((lsn for _, _, _, lsn, is_void in items if lsn <= up_to and not is_void), 0)
+            if lsn >= least:
+                ids.append((key.decode(), lsn))
         else:
             last = (-1, b"")
         reasons = [(lsn, self.rejection(lsn)) for _, lsn in ids]
@@ -475,12 +543,15 @@ class Ids:
 
     def packed(self) -> Any:
         """Return the part for a checkpoint."""
-        return [self._made, list(self.lsns.items()), list(self.rejected.items()), [run.packed() for run in self.runs]]
+        runs = [run.packed() for run in self.runs]
+        lsns, older, rejected = list(self.lsns.items()), list(self.older.items()), list(self.rejected.items())
+        return [self._made, lsns, older, self.floors, self.below, rejected, runs]
 
     def read(self, packed: Any) -> None:
         """Restore the result of `packed`; reads the hashes. Raises JournalDamaged."""
-        self._made, lsns, rejected, runs = packed
+        self._made, lsns, older, floors, self.below, rejected, runs = packed
         self.lsns, self.rejected, self._merge, self.unsynced = dict(lsns), dict(rejected), None, []
+        self.older, self.floors = {txid: list(held) for txid, held in older}, [(at, below) for at, below in floors]
         self._making = []
         self.runs = [open_run(self._disk, self._path(run[0]), run) for run in runs]
 

@@ -22,8 +22,6 @@ TRIM_LSNS = 5_000
 """Limit of LSNs that one call of `trim` drops."""
 TRIM_RECORDS = 200
 """Limit of `Added` records that one call of `trim` drops."""
-FORGET_AT_ONCE = 10_000
-"""`keep` forgets ids when at least this many, and an eighth of all, are old enough."""
 MARK_LSNS = 1_000
 """Distance of trimmed LSNs with a known timestamp: ids are forgotten by time, in steps of this size."""
 ROOM_BYTES = 64 * 1024**2

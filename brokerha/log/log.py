@@ -3,7 +3,7 @@
     log = Log(FileDisk(Path("data/m1")), cluster="orders", node="m1")
     state = log.state()                                # the state that the core begins from
     log.append([Started(state.incarnation + 1)])       # durable from here on: one write, one sync
-    log.keep(below=state.lsn - 100_000, ids_below=1)   # one bounded step of forgetting, in the event loop
+    log.keep(below=state.lsn - 100_000)                # one bounded step of forgetting, in the event loop
 
     append, follow --> frame and content (content.py) for each record --> one write, one sync (segments.py)
     start          --> checkpoint --> the same for each later frame --> the last segment is rewritten
@@ -30,19 +30,10 @@ import msgpack
 from brokerha.log.content import Content
 from brokerha.log.current import Beginning
 from brokerha.log.disks import CROWDED, FULL, FileDisk
-from brokerha.log.frames import FORGOTTEN, LAST, RECORD, TRIMMED, Frame, damaged, sealed, unsealed
+from brokerha.log.frames import LAST, RECORD, TRIMMED, Frame, damaged, sealed, unsealed
 from brokerha.log.history import LogHistory, Recent, Unpacked
 from brokerha.log.ids import Ids
-from brokerha.log.limits import (
-    CACHE_BYTES,
-    FORGET_AT_ONCE,
-    IDS_HELD,
-    ROOM_BYTES,
-    SEGMENT_BYTES,
-    TRIM_LSNS,
-    TRIM_RECORDS,
-    UNPACKED_BYTES,
-)
+from brokerha.log.limits import CACHE_BYTES, IDS_HELD, ROOM_BYTES, SEGMENT_BYTES, TRIM_LSNS, TRIM_RECORDS, UNPACKED_BYTES
 from brokerha.log.segments import CHECKPOINT, Segments
 from brokerha.log.split_book import SplitBook
 from brokerha.model.errors import JournalError, JournalForeign, JournalFull, ProtocolError
@@ -51,7 +42,7 @@ from brokerha.model.records import Added, EpochInstalled, Outcomes, Record, Rest
 from brokerha.model.wire.codec import decode_record, encode_record
 from brokerha.ports.disk import Disk
 
-FORMAT = 4
+FORMAT = 5
 CURRENT, PROMISE, REST = "current", "promise", "rest"
 OLD = "data.mdb"
 OF_A_WORKER = "present"
@@ -89,8 +80,6 @@ class Log(LogHistory):
         self._is_closed = False
         self._refusal = ""
         """Reason why writes are refused; empty while there is none."""
-        self._forgotten_below: Lsn = 0
-        """Exclusive upper limit of ids forgotten since the log was opened."""
         self._lately = {}
         self._promised = 0
         self._rest = Rest()
@@ -147,7 +136,7 @@ class Log(LogHistory):
         if begin_at is not None:
             content = self._content
             content.current = begin_at.current()
-            content.ids.lsns.update(begin_at.ids)
+            content.ids.note(dict(begin_at.ids))
             content.ids.rejected.update(begin_at.rejections)
             content.marks = [(begin_at.lsn, begin_at.last[0])]
         self._segments.begin(1)
@@ -184,10 +173,9 @@ class Log(LogHistory):
         self._segments.replay(self._replay, known_end)
 
     def _check_identity(self, version: int, cluster: str, node: NodeId) -> None:
-        if version > FORMAT:
-            raise JournalError(
-                f"the journal in {self.disk.place} has format {version}, this version reads {FORMAT}: start a later version"
-            )
+        if version != FORMAT:
+            what_to_do = "start a later version" if version > FORMAT else "write a backup with the version that made it, and restore that"
+            raise JournalError(f"the journal in {self.disk.place} has format {version}, this version reads {FORMAT}: {what_to_do}")
         self.cluster, self.node = self.cluster or cluster, self.node or node
         if cluster != self.cluster:
             raise JournalForeign(f"the journal in {self.disk.place} belongs to cluster {cluster}, not to {self.cluster}")
@@ -204,8 +192,6 @@ class Log(LogHistory):
             self._take(frame.number, record, len(frame.payload))
         elif kind == TRIMMED:
             self._trim_to(*msgpack.unpackb(frame.payload))
-        elif kind == FORGOTTEN:
-            self._content.forget(*msgpack.unpackb(frame.payload))
 
     def _take(self, number: int, record: Record, size_bytes: int) -> None:
         self._recent.add(number, record, size_bytes)
@@ -422,7 +408,7 @@ class Log(LogHistory):
     # ---------------------------------------------------------------------- forgetting
 
     def trim(self, below: Lsn) -> int:
-        """Forget bodies, entries and results below an LSN, by whole records; ids stay known. Return the number of LSNs dropped.
+        """Forget bodies, entries and results below an LSN, by whole records, and ids that no longer count. Return the number of LSNs dropped.
 
         At most `TRIM_LSNS` (or one record's) in a call; call it again in later turns. Disk space is freed by whole segments.
         Raises JournalFull or JournalError; then nothing was dropped.
@@ -449,30 +435,13 @@ class Log(LogHistory):
         self._recent.forget_below(last)
         self._lately = {}
 
-    def forget_ids(self, below: Lsn) -> None:
-        """Forget trimmed transaction ids that were synchronised below an LSN."""
-        with self._lock:
-            self._check_writable()
-            below = min(below, self._content.current.first_lsn)
-            try:
-                self._content.forget(below)
-                self._segments.add(0, msgpack.packb([below]), FORGOTTEN, is_last=True)
-                self._commit()
-            except BaseException as error:
-                self._recover_from(error)
-                raise
+    def keep(self, below: Lsn) -> bool:
+        """Take one bounded step of forgetting: trim below an LSN, or free disk space.
 
-    def keep(self, below: Lsn, ids_below: Lsn) -> bool:
-        """Take one bounded step of forgetting: trim below an LSN, forget ids below another, or free disk space.
-
-        Return whether there is more to do at once; nearly free when there is nothing. An id below ``ids_below`` can stay known
-        for longer. Attests the present last write. Raises JournalFull or JournalError.
+        Return whether there is more to do at once; nearly free when there is nothing. Attests the present last write.
+        Raises JournalFull or JournalError.
         """
         is_trimmed = self.trim(below) > 0
-        ids_below = min(ids_below, self._content.current.first_lsn)
-        if ids_below - self._forgotten_below >= FORGET_AT_ONCE:
-            self.forget_ids(ids_below)
-            self._forgotten_below = ids_below
         with self._lock, self._disk_errors("cannot merge its ids"):
             is_more = self._content.ids.merge_some()
             if not is_trimmed:

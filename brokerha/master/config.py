@@ -32,13 +32,15 @@ class RetentionConfig:
     hard_limit: int = 0
     """Limit of transactions that pins can hold; 0 stands for four times `max_size`."""
     known_ids: int = 1_000_000
-    """Ids of so many of the newest transactions stay known, however old: a master that has forgotten an id takes a write for a new one,
-    which another that still knows it drops, and their clocks and memories do not agree about the moment."""
+    """Ids of so many of the newest transactions stay known, however old."""
+    ids_at_once: int = 10_000
+    """Ids are forgotten by an entry of the queue when at least so many, and an eighth of all, can be."""
     slack: int = 0
     """Forgetting begins when at least so many can go; 0 stands for a twentieth of `max_size`."""
 
     def __post_init__(self) -> None:
         invariant(self.max_size >= 1 and self.max_depth_us >= 1, "something is kept", max_size=self.max_size)
+        invariant(self.ids_at_once > 1, "an entry that forgets ids forgets more than itself", ids_at_once=self.ids_at_once)
         invariant(self.most >= self.max_size, "pins may hold more than is kept without", hard_limit=self.hard_limit)
 
     @property

@@ -27,6 +27,7 @@ from brokerha.master.pins import DurablePins, pins_of
 from brokerha.master.retention import Facts, Owner, Retention, Step
 from brokerha.master.state_words import apart_reason, state_of
 from brokerha.master.transacting import Transacting
+from brokerha.model import forgetting
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.log_lineages import rewinds_of
@@ -143,6 +144,8 @@ class MasterCore:
         """When there was nothing left to do: another call in the same instant, without new input, returns at once."""
         self._room = 0
         """Number of further writes in a row that can be taken in without a new check."""
+        self._forgetting_below: Lsn = 0
+        """LSN below which an entry forgets ids that this process proposed last."""
         self._agreed_at: Instant | None = None
         """When a round left sync nothing to do, except what its records release once they are durable."""
         self.bodies: dict[str, bytes] = {}
@@ -408,7 +411,28 @@ class MasterCore:
         step = self.retention.step(self.history, now, Facts(self._carried_lsn, executed, *pins_of(self, now), gives_way))
         if step is not None:
             self.dropped_pins = step.dropped
+            self._forget_ids(step.ids_below, now)
         return step
+
+    def _forget_ids(self, below: Lsn, now: Instant) -> None:
+        """Propose an entry that forgets ids below an LSN, if it is worth it and the other masters leave it to this one."""
+        # A master that comes back tells of entries of an older epoch: whether they are in the order is told by their ids alone.
+        if not self.sync.is_whole():
+            return
+        done = max(self.history.ids_from(self._carried_lsn), self._forgetting_below)
+        least = max(self.config.retention.ids_at_once, (self._carried_lsn - done) // 8)
+        if below - done < least or self.withheld or self.transacting.refusal(now) is not None:
+            return
+        masters = self.sync.peers
+        needed = [peer.row.ids_from for peer in masters.peers.values() if peer.row is not None]
+        below = min([below, self.sync.ids_needed_from(), *needed])
+        if below - done < least:
+            return
+        if self.sync.node == min([self.sync.node, *masters.heard_of([*masters.peers], now.mono_ms)]):
+            txid = forgetting.forgetting_id(below)
+            if not self.transacting.is_known(txid):
+                self.admit(txid, forgetting.BODY)
+            self._forgetting_below = below
 
     def result_of(self, lsn: Lsn) -> ResultRow | None:
         """Return the result of a transaction by its LSN, without a trimmed effect; None when it is not executed yet."""

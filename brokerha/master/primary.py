@@ -149,9 +149,9 @@ class Primary:
         self._prepared &= now_open
         self._open = now_open
 
-    def keep(self, below: Lsn, ids_below: Lsn) -> None:
+    def keep(self, below: Lsn) -> None:
         """Set what the journal can forget, here and at the backups."""
-        self.feed.floor = (below, ids_below)
+        self.feed.floor = below
 
     def hand_over(self, successor: NodeId, now: Instant) -> str:
         """Begin to hand over to another process for an operator. Return why it cannot be primary; empty when it will be tried.

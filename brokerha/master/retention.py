@@ -15,11 +15,14 @@ It only decides; the journal forgets, in steps that leave the loop its time:
 
     step = retention.step(history, now, Facts(lsn, executed_lsn, pins, peers))
     if step is not None:
-        retention.done(more=journal.keep(step.below, step.ids_below))
+        retention.done(more=journal.keep(step.below))
+
+Ids are another matter: all masters must forget one at the same place of the order, so one of them proposes it there as an entry
+(model/forgetting.py), for ``ids_below``.
 
 Invariants: ``below`` is never above the executed LSN, nor above a pin within the hard limit. Ids stay known for ``max_depth_us`` at
-least, those of the newest ``known_ids`` transactions longer, whether their entries are held or not, and as long as a peer may hold
-transactions that were synchronised without it.
+least, those of the newest ``known_ids`` transactions longer, and as long as a peer may hold transactions that were synchronised
+without it.
 
 Must never: decide by remembered pins. Every step takes the pins of that moment.
 """
@@ -67,7 +70,7 @@ class Step(NamedTuple):
     below: Lsn
     """Bodies, entries and results below this LSN; the first held LSN when nothing can go."""
     ids_below: Lsn
-    """Transaction ids below this LSN."""
+    """Transaction ids below this LSN, by an entry of the order."""
     dropped: tuple[Owner, ...]
     """Pins that hold too much, and no longer count."""
 
@@ -81,8 +84,8 @@ class Retention:
         self._is_busy = False
         self._target: Lsn = 1
         """Forgetting goes on up to here, in as many steps as needed, and then waits until it is worth it again."""
-        self.old_below: Lsn = 1
-        """All entries below this LSN were too old at the last look: their ids may have been forgotten."""
+        self._old_below: Lsn = 1
+        """All entries below this LSN were too old at the last look."""
 
     def is_due(self, now: Instant) -> bool:
         """Tell whether it is time to look, or the last step left more to do."""
@@ -96,13 +99,13 @@ class Retention:
         if is_due:
             self._look_at_ms = now.mono_ms + LOOK_MS
             old_lsn = history.lsn_before(now.wall_us - self._config.max_depth_us)
-            self.old_below = max(self.old_below, old_lsn + 1)
+            self._old_below = max(self._old_below, old_lsn + 1)
         first_lsn = history.first_lsn()
         below, dropped = self._below(facts, first_lsn)
         if is_due and below - first_lsn >= self._config.least:
             self._target = below
         # A lagging peer may hold transactions that were synchronised without it: their ids must be found.
-        ids_below = max(1, min([self.old_below, facts.lsn + 1 - self._config.known_ids, *facts.peers.values()]))
+        ids_below = max(1, min([self._old_below, facts.lsn + 1 - self._config.known_ids, *facts.peers.values()]))
         return Step(max(first_lsn, min(below, self._target)), ids_below, dropped)
 
     def done(self, *, more: bool) -> None:
@@ -112,7 +115,7 @@ class Retention:
     def _below(self, facts: Facts, first_lsn: Lsn) -> tuple[Lsn, tuple[Owner, ...]]:
         """Return the LSN below which all can go, and the pins that do not count for it."""
         end = facts.lsn + 1
-        wanted = max(end - self._config.max_size, self.old_below)
+        wanted = max(end - self._config.max_size, self._old_below)
         firm = min(wanted, facts.executed_lsn + 1)
         pins = dict(facts.pins)
         if facts.peers_give_way:

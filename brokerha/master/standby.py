@@ -52,7 +52,7 @@ class StandbyReady:
     """For `Journal.rest`, before the following actions; None for no change."""
     records: tuple[tuple[int, Record], ...] = ()
     """For `Journal.follow`, in one commit; answered by `followed`."""
-    floor: tuple[Lsn, Lsn] | None = None
+    floor: Lsn | None = None
     """For `Journal.keep`: what the journal can forget; None for no change."""
     tx_queues: tuple[TxQueueDecision, ...] = ()
     messages: tuple[Outgoing, ...] = ()
@@ -93,7 +93,7 @@ class Standby:
         self._processes = frozenset(config.others)
         self._given: set[TxId] = set()
         """Transactions whose bodies the follower has from their queues."""
-        self._kept: tuple[Lsn, Lsn] = (0, 0)
+        self._kept: Lsn = 0
         self._extra: list[Outgoing] = []
 
     # ---- inputs
@@ -219,7 +219,7 @@ class Standby:
                 self.follower.on_prepared_body(txid, body)
         self._given.intersection_update(self.participant.joined)
 
-    def _floor(self) -> tuple[Lsn, Lsn] | None:
+    def _floor(self) -> Lsn | None:
         floor = self.follower.floor
         if floor == self._kept or self.follower.state not in FOLLOWING:
             return None

@@ -273,11 +273,9 @@ class Transacting:
         lsn = core.history.lsn_of(txid) or 0
         return is_other_body(core.bodies, core.history, core.sync.node, Submit(0, txid, body), lsn)
 
-    def ids_from(self, now: Instant) -> Lsn:
-        """Return the LSN from which on every id is known: ids of younger transactions, and of held bodies, are never forgotten."""
-        core = self._core
-        old_lsn = core.history.lsn_before(now.wall_us - core.config.retention.max_depth_us)
-        return min(core.history.first_lsn(), max(core.retention.old_below, old_lsn + 1))
+    def ids_from(self) -> Lsn:
+        """Return the LSN from which on every id is known."""
+        return self._core.history.ids_from(self._core.sync.lsn)
 
     def can_judge(self) -> bool:
         """Tell whether there is a worker that reports results."""

@@ -21,6 +21,7 @@
     etags.py          ETags of keys: a text that identifies a value by its content, the same on every node and interface
     faults.py         a fault in a few lines of a log
     fingerprints.py   fingerprints as values: how they travel, and how they are shown
+    forgetting.py     entries of the order after which ids below an LSN no longer count
     given_up.py       transactions that a master gave up when its synchronised queue went back: the lines of its split book
     log_lineages.py   lineages of a log, for readers by LSN
 

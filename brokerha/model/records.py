@@ -342,10 +342,16 @@ class History(Protocol):
     """
 
     def lsn_of(self, txid: TxId) -> Lsn | None:
-        """Return the LSN of a synchronised transaction, or None."""
+        """Return the LSN of a synchronised transaction, or None, also when its id is forgotten."""
 
-    def known(self, txids: Iterable[TxId]) -> Collection[TxId]:
-        """Return the synchronised ones of these transactions."""
+    def known(self, txids: Iterable[TxId]) -> dict[TxId, Lsn]:
+        """Return the newest LSNs of the synchronised ones of these transactions, even below `ids_from`."""
+
+    def known_at(self, txid: TxId, end: Lsn) -> Lsn | None:
+        """Return the newest LSN of a transaction in a queue that ends at ``end``, even below `ids_from`; None for none."""
+
+    def ids_from(self, end: Lsn) -> Lsn:
+        """Return the LSN below which ids are forgotten (model/forgetting.py) in a queue that ends at ``end``; 0 for none."""
 
     def bodies(self, names: Sequence[tuple[NodeId, TxId]]) -> list[bytes | None]:
         """Return bodies of transactions by origin and id; None for a missing one."""
@@ -364,6 +370,9 @@ class History(Protocol):
 
     def epochs(self, first_lsn: Lsn, limit: int) -> list[int]:
         """Return the epoch number of each entry of `ordered` with these arguments."""
+
+    def entry_at(self, lsn: Lsn) -> Ordered | None:
+        """Return the entry at an LSN, from `first_lsn` - 1 on; None elsewhere."""
 
     def results(self, first_lsn: Lsn, limit: int) -> list[Result]:
         """Return up to ``limit`` results of execution from ``first_lsn`` on; fewer where they are not yet known."""

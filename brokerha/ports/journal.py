@@ -59,13 +59,13 @@ class Journal(History, Protocol):
         """Remember durably whether an operator paused this process. Raises JournalFull, JournalError."""
 
     def trim(self, below: Lsn) -> int:
-        """Forget bodies, entries and results below an LSN; transaction ids stay known. Returns the number of LSNs dropped."""
+        """Forget bodies, entries and results below an LSN, and ids that no longer count. Returns the number of LSNs dropped."""
 
-    def keep(self, below: Lsn, ids_below: Lsn) -> bool:
-        """Take one bounded step of forgetting: trim below an LSN, or forget ids below another, or give back disk space.
+    def keep(self, below: Lsn) -> bool:
+        """Take one bounded step of forgetting: trim below an LSN, or give back disk space.
 
-        Returns whether there is more to do at once; costs almost nothing when there is nothing. An id below ``ids_below`` may stay
-        known for longer. Raises JournalFull or JournalError; then nothing was forgotten.
+        Returns whether there is more to do at once; costs almost nothing when there is nothing. Raises JournalFull or JournalError;
+        then nothing was forgotten.
         """
 
     def close(self) -> None:

@@ -80,6 +80,15 @@ class BodyExchange:
             self._loose.popitem(last=False)
         return items
 
+    def settle(self, entries: Iterable[Ordered]) -> None:
+        """Forget the names of bodies whose entries came without a stream: once their ids are forgotten, another body can have them."""
+        for _, txid, origin in entries:
+            self._loose.pop((origin, txid), None)
+
+    def forget_names(self) -> None:
+        """Trust only the journal: after a state, a body that came can be that of an entry before it."""
+        self._loose.clear()
+
     def look_again(self) -> None:
         """Trust only the journal for written bodies: after a rewind it drops bodies that came long ago."""
         self._loose = OrderedDict.fromkeys((item[0], item[1]) for item in self._arrived)

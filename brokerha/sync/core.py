@@ -15,11 +15,12 @@ earlier one, so they are durable when it is sent. The core reads no clock, draws
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 
 from brokerha.model.epochs import first_epoch
-from brokerha.model.ids import Entry, Instant, NodeId, Ordered, TxId
+from brokerha.model.forgetting import forgotten_below, is_forgetting
+from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.records import Accepted, Appended, BodiesHeld, History, MasterState
 from brokerha.model.wire.epoch_messages import Leave, Row
@@ -376,7 +377,7 @@ class SyncCore(SyncState):
             up_to = self.peers.recovered_by_required(self.recovery.held, now.mono_ms)
             recovered = self.recovery.next(up_to)
             if recovered:
-                self.append(recovered, {}, result)
+                self.append_of_others(recovered, result)
             if not self.recovery.is_over:
                 return
         least = self.peers.least_promise()
@@ -402,15 +403,22 @@ class SyncCore(SyncState):
                 stream.forget(max(kept, self.peers.confirmed_by_all(origin)))
 
     def _without_known(self, prefix: list[Incoming], result: RoundResult) -> list[Ordered]:
-        """Drop entries that are in the synchronised queue already: the same transaction came in through two masters."""
-        seen = {txid for _, txid, _ in result.added}
-        seen.update(self.history.known([entry[1] for entry in prefix]))
+        """Drop entries that are in the synchronised queue already, unless their ids are forgotten at their places."""
+        known = self.history.known([entry[1] for entry in prefix])
+        if result.added:
+            known |= {txid: lsn for lsn, (_, txid, _) in enumerate(result.added, result.first_lsn)}
         added: list[Ordered] = []
         for timestamp, txid, origin, _ in prefix:
-            if txid not in seen:
-                seen.add(txid)
+            lsn = known.get(txid)
+            if lsn is None or lsn < self._ids_from(result.added, added):
                 added.append((timestamp, txid, origin))
+                known[txid] = self.lsn + len(added)
         return added
+
+    def _ids_from(self, *added: Iterable[Ordered]) -> Lsn:
+        """Return the LSN below which ids are forgotten after these entries, which the journal does not have yet."""
+        forgotten = [forgotten_below(txid) for entries in added for _, txid, _ in entries if is_forgetting(txid)]
+        return max([self.history.ids_from(self.lsn), *forgotten])
 
     # ---- the end
 

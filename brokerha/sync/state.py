@@ -126,7 +126,7 @@ class SyncState:
         """Number of held entries of each stream, for comparing all counts of a peer at once."""
         self.lsn = state.lsn
         self.round = RoundResult()
-        self.recovery = Recovery(self.epoch, self.lsn, self.bodies.has, self.bodies.is_left)
+        self.recovery = Recovery(self.epoch, self.lsn, self.bodies.has, self.bodies.is_left, history.ids_from(self.lsn))
         self.last_entry = state.last
         self.accepted: list[tuple[TxId, bytes]] = []
         """Own transactions accepted since the last round, with their bodies."""
@@ -136,6 +136,8 @@ class SyncState:
         left = [txid for _, txid, origin in self.recovery.left() if origin == self.node]
         self.pending.update(txid for txid in left if not self.bodies.is_taken_over(txid))
         """Own transactions that are accepted and not yet synchronised."""
+        self.twice: dict[TxId, Lsn] = history.known(self.pending)
+        """LSN of those of them that came in through another master, too, and are synchronised from there; and of some that were."""
         self.content: Callable[[], tuple[Lsn, str]] = lambda: (0, "")
         """Returns the content that own posts tell of this site: an LSN, and the fingerprint there."""
         self.choose(self.epoch.mode)
@@ -158,9 +160,19 @@ class SyncState:
         self.lsn += len(entries)
         if entries:
             self.last_entry = entries[-1]
-        for _, txid, origin in entries:
+        for lsn, (_, txid, origin) in enumerate(entries, self.lsn - len(entries) + 1):
             if origin == self.node:
                 self.pending.discard(txid)
+            elif txid in self.pending:
+                self.twice[txid] = lsn
+
+    def append_of_others(self, entries: list[Ordered], result: RoundResult) -> None:
+        """Append entries that did not come through a stream: of a tail, or of a recovered list."""
+        self.append(entries, {}, result)
+        self.bodies.settle(entries)
+        if self.parked and any(origin == self.node for _, _, origin in entries):
+            # Of a disk that was lost, and sent to this one again.
+            self.parked = deque(txid for txid in self.parked if txid in self.pending)
 
     def choose(self, mode: str) -> None:
         """Follow the strategy that an epoch names, or that of the file when it names none (splits/choosing.py)."""
@@ -196,7 +208,16 @@ class SyncState:
             known={node: name for node, name in self.peers.founders() if not self.counts.get(node)},
             mode=self.mode,
             file="" if self.config.split_recovery == self.mode else self.config.split_recovery,
+            ids_from=self.ids_needed_from(),
         )
+
+    def ids_needed_from(self) -> Lsn:
+        """Return the lowest LSN whose id this master needs: of an entry held, or of an own transaction that waits though it has one."""
+        first_lsn = self.history.first_lsn()
+        if not self.twice:
+            return first_lsn
+        self.twice = {txid: lsn for txid, lsn in self.twice.items() if txid in self.pending}
+        return min([first_lsn, *self.twice.values()])
 
     def _durable_lsn(self) -> Lsn:
         """Return the LSN for rows: peers forget what this master has, so it tells only what a crash cannot take (R18)."""
@@ -243,11 +264,6 @@ class SyncState:
         counts = self.counts
         rows = [peer.row for peer in self.peers.peers.values() if peer.row is not None]
         return any(count > counts.get(origin, count) for row in rows for origin, count in row.have.items())
-
-    def entry_at(self, lsn: Lsn) -> Ordered | None:
-        """Return the entry at an LSN, as long as it is held; None at LSN 0."""
-        entries = self.history.ordered(lsn, 1) if lsn else []
-        return entries[0] if entries else None
 
     def last(self) -> tuple[Timestamp, TxId]:
         """Return timestamp and id of the last transaction in the synchronised queue; 0 and empty when there is none."""

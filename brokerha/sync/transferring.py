@@ -23,7 +23,8 @@ from collections import deque
 from typing import Final
 
 from brokerha.model.fingerprints import UNKNOWN
-from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
+from brokerha.model.forgetting import forgotten_below, is_forgetting
+from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.records import History, IdsTaken, Remembered, StateTaken
 from brokerha.model.wire.epoch_messages import State, StateWanted
 from brokerha.model.wire.messages import Outgoing
@@ -166,6 +167,7 @@ def take_state(sync: SyncState, page: State, result: RoundResult) -> None:
     sync.lsn, sync.last_entry = page.lsn, page.last
     sync.clock.saw(page.last[0])
     sync.tail.begin_anew()
+    sync.bodies.forget_names()
     result.records.append(taken)
     result.state, result.known = taken, known
 
@@ -177,10 +179,10 @@ def state_for(sync: SyncState, wanted: StateWanted) -> State | None:
     """Return the wanted page, or the first one of another position when that is gone; None when there is no state to give."""
     history, executed = sync.history, sync.content()[0]
     lsn, cursor = wanted.lsn, wanted.cursor
-    last = _entry(sync, lsn) if lsn and lsn <= executed else None
+    last = history.entry_at(lsn) if lsn and lsn <= executed else None
     if last is None or history.fingerprint_at(lsn) == UNKNOWN:
         lsn, cursor = _position(sync, executed), b""
-        last = _entry(sync, lsn)
+        last = history.entry_at(lsn) if lsn else None
     fingerprint = history.fingerprint_at(lsn)
     if last is None or fingerprint == UNKNOWN:
         return None
@@ -197,14 +199,6 @@ def _position(sync: SyncState, executed: Lsn) -> Lsn:
     return sync.lsn if sync.lsn == executed else 0
 
 
-def _entry(sync: SyncState, lsn: Lsn) -> Ordered | None:
-    """Return the entry at an LSN if all entries after it are held here; else None."""
-    found = sync.history.ordered(lsn, 1) if lsn else []
-    if found:
-        return found[0]
-    return sync.last_entry if lsn and lsn == sync.lsn else None
-
-
 def _page(history: History, cursor: bytes, lsn: Lsn) -> Remembered:
     limit = PAGE_IDS
     while True:
@@ -217,5 +211,6 @@ def _page(history: History, cursor: bytes, lsn: Lsn) -> Remembered:
 
 def known_among(txids: set[TxId], page: dict[TxId, Lsn], history: History, lsn: Lsn) -> dict[TxId, Lsn]:
     """Return the LSNs of those of these transactions that are synchronised up to an LSN, by this page and by the journal."""
-    found = {txid: page.get(txid) or history.lsn_of(txid) for txid in sorted(txids)}
-    return {txid: at for txid, at in found.items() if at is not None and at <= lsn}
+    known = history.known(sorted(txids)) | {txid: page[txid] for txid in sorted(txids & page.keys())}
+    floor = max([history.ids_from(lsn), *(forgotten_below(txid) for txid in page if is_forgetting(txid))])
+    return {txid: at for txid, at in known.items() if floor <= at <= lsn}

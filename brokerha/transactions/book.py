@@ -124,7 +124,7 @@ class Log(Protocol):
     def is_other(self, txid: TxId, body: bytes) -> bool:
         """Tell whether a known transaction has another body than this one; a trimmed body cannot be compared."""
 
-    def ids_from(self, now: Instant) -> Lsn:
+    def ids_from(self) -> Lsn:
         """Return the LSN from which on every transaction id is known."""
 
     def can_judge(self) -> bool:
@@ -196,7 +196,7 @@ class Book:
         end = self.finished.get(txid)
         if end is not None or txid in self.table or self.log.is_known(txid):
             return end
-        if self.presumption.is_over(txid, self.log.ids_from(now)):
+        if self.presumption.is_over(txid, self.log.ids_from()):
             return End(ABORTED, "it was not committed, and its primary no longer knows it: rolled back, run it again")
         return None
 

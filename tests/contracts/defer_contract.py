@@ -76,7 +76,7 @@ class DeferContract:
     def test_trimming_comes_after_what_was_deferred(self, disk: CrashingDisk) -> None:
         author, journal = Author("m1"), disk.journal
         journal.defer(waiting(author, journal, "a", "b"))
-        journal.keep(3, 1)
+        journal.keep(3)
         state = disk.crash().state()
         assert state.executed_lsn == 2
         assert disk.journal.first_lsn() == 3

@@ -10,13 +10,14 @@ from brokerha.model.epochs import FIRST, Epoch
 from brokerha.model.ids import Ordered
 from brokerha.model.invariants import InvariantBroken
 from brokerha.model.records import Added, EpochInstalled, EpochPromised, Record, Started, StreamState
-from tests.contracts.journal_contract import Disk, FullJournal
+from brokerha.ports.journal import Journal
+from tests.contracts.journal_contract import Disk
 from tests.unit.log.turns import Author, body_of, everything, filled
 
 NODES = ["m1", "m2", "m3"]
 
 
-def both(disk: Disk) -> Iterator[FullJournal]:
+def both(disk: Disk) -> Iterator[Journal]:
     """Return the journal as it is, then as it is after a restart."""
     yield disk.journal
     yield disk.restart()

@@ -10,7 +10,6 @@ import pytest
 
 from brokerha.model.errors import JournalError, JournalFull
 from brokerha.model.fingerprints import EMPTY, UNKNOWN
-from brokerha.model.ids import Lsn
 from brokerha.model.invariants import InvariantBroken
 from brokerha.model.records import (
     Added,
@@ -30,18 +29,12 @@ from brokerha.ports.journal import Journal
 from tests.unit.log.turns import Author, body_of, everything, filled, fingerprint_after, result_of
 
 
-class FullJournal(Journal, Protocol):
-    """A journal with the one method more that both have."""
-
-    def forget_ids(self, below: Lsn) -> None: ...
-
-
 class Disk(Protocol):
     """Where a journal survives a crash."""
 
-    journal: FullJournal
+    journal: Journal
 
-    def restart(self) -> FullJournal:
+    def restart(self) -> Journal:
         """Crash and open again."""
 
     def full(self) -> AbstractContextManager[None]:
@@ -292,7 +285,7 @@ class JournalContract:
             disk.journal.append([Started(1)])
 
 
-def around_restart(disk: Disk) -> Iterator[FullJournal]:
+def around_restart(disk: Disk) -> Iterator[Journal]:
     """Return the journal as it is, then as it is after a restart."""
     yield disk.journal
     yield disk.restart()

@@ -11,15 +11,16 @@ from brokerha.model.given_up import GivenUp, Split
 from brokerha.model.ids import Ordered
 from brokerha.model.invariants import InvariantBroken
 from brokerha.model.records import Outcomes, Rewound, Started
+from brokerha.ports.journal import Journal
 from brokerha.replication.site.lineages import executed_before
 from tests.contracts.follow_contract import TwinDisk, carried
-from tests.contracts.journal_contract import Disk, FullJournal, around_restart
+from tests.contracts.journal_contract import Disk, around_restart
 from tests.unit.log.turns import Author, body_of, everything, filled, fingerprint_after, result_of
 
 TXIDS = [f"t{n}" for n in range(1, 40)]
 
 
-def told(journal: FullJournal) -> dict[str, object]:
+def told(journal: Journal) -> dict[str, object]:
     """All answers of a journal, and its split book."""
     splits = journal.splits()
     book = [(split, journal.given_up(split.number, 0, 1_000)) for split in splits]
@@ -150,7 +151,7 @@ class RewindContract:
         disk.journal.append([author.go_back(2)])
         for journal in around_restart(disk):
             state = journal.state()
-            assert (state.lsn, state.last, state.executed_lsn, journal.first_lsn()) == (2, None, 2, 3)
+            assert (state.lsn, state.last, state.executed_lsn, journal.first_lsn()) == (2, (20, "t2", "m1"), 2, 3)
             assert state.fingerprint == fingerprint_after(2)
             assert state.parked == ["t3", "t4"]
         disk.journal.append([author.bring([(7, "t4", "m1")]), author.execute(1)])
@@ -328,7 +329,7 @@ class RewindContract:
             assert journal.given_up(number + 1, 0, 9) == journal.given_up(0, 0, 9) == []
         filled(disk.journal, turns=1, author=author)
         disk.journal.trim(5)
-        disk.journal.forget_ids(99)
+        author.forget(disk.journal, 5)
         for journal in around_restart(disk):
             assert journal.given_up(number, 0, 99) == expected
 

@@ -172,8 +172,7 @@ class StateContract:
         found = [disk.journal.remembered(b"", 20, 3)]
         while found[-1].next_cursor:
             filled(disk.journal, turns=2, author=author)
-            disk.journal.trim(below=8)
-            disk.journal.forget_ids(below=6)
+            author.forget(disk.journal, 6)
             found.append(disk.restart().remembered(found[-1].next_cursor, 20, 3))
         told = [lsn for page in found for _, lsn in page.ids]
         assert {*range(6, 21)} <= {*told} <= {*range(1, 21)}

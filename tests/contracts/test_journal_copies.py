@@ -160,7 +160,7 @@ class TestLogCopy(InFiles, JournalCopyContract):
         def write() -> None:
             while not done.is_set():
                 filled(source.journal, turns=1, author=author)
-                source.journal.keep(below=author.lsn - 40, ids_below=1)
+                source.journal.keep(below=author.lsn - 40)
 
         writer = threading.Thread(target=write)
         writer.start()

@@ -6,7 +6,8 @@ import pytest
 
 from brokerha.log import content, log
 from brokerha.model.fingerprints import EMPTY, UNKNOWN
-from brokerha.model.records import ClockReserved, PeerJournal, Started, StreamState
+from brokerha.model.forgetting import forgetting_id
+from brokerha.model.records import BodiesHeld, ClockReserved, PeerJournal, Started, StreamState
 from brokerha.ports.journal import Journal
 from tests.contracts.journal_contract import Disk, around_restart
 from tests.unit.log.turns import Author, body_of, filled, fingerprint_after, result_of
@@ -61,14 +62,14 @@ class TrimContract:
             disk.journal.trim(below)
             for journal in around_restart(disk):
                 assert {lsn: journal.rejection(lsn) for lsn in range(17)} == expected
-        disk.journal.forget_ids(below=8)
+        author.forget(disk.journal, 8)
         for journal in around_restart(disk):
             assert [journal.rejection(5), journal.rejection(10)] == [None, "no place for 10"]
 
     def test_the_time_of_an_lsn_is_known_by_and_by(self, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
         # Given ten transactions, stamped at 10, 20, ... 100
         monkeypatch.setattr(content, "MARK_LSNS", 3)
-        filled(disk.journal, turns=10)
+        author = filled(disk.journal, turns=10)
         for journal in around_restart(disk):
             assert [journal.lsn_before(time) for time in (0, 10, 11, 55, 100, 1_000)] == [0, 0, 1, 5, 9, 10]
         # When they are trimmed in steps
@@ -79,13 +80,13 @@ class TrimContract:
             found = [journal.lsn_before(time) for time in (10, 30, 31, 80, 81, 90, 91, 1_000)]
             assert found == [0, 0, 3, 3, 8, 8, 9, 10]
         # And what is forgotten stays known to be old
-        disk.journal.forget_ids(below=4)
+        author.forget(disk.journal, 4)
         for journal in around_restart(disk):
-            assert [journal.lsn_before(time) for time in (31, 80, 81, 91)] == [3, 3, 8, 9]
-        # Until more is forgotten: only the newest stays
-        disk.journal.forget_ids(below=9)
+            assert [journal.lsn_before(time) for time in (31, 80, 81, 110, 111)] == [3, 3, 8, 8, 11]
+        # Until more is forgotten
+        author.forget(disk.journal, 9)
         for journal in around_restart(disk):
-            assert [journal.lsn_before(time) for time in (31, 80, 81, 91)] == [0, 0, 8, 9]
+            assert [journal.lsn_before(time) for time in (31, 80, 81, 110, 111)] == [0, 0, 8, 8, 11]
 
     def test_trimming_goes_by_whole_records(self, disk: Disk) -> None:
         filled(disk.journal, turns=3, per_turn=4)
@@ -173,48 +174,76 @@ class TrimContract:
         filled(disk.journal, turns=4, author=filled_author(disk.journal, 10))
         assert [disk.journal.trim(below=15) for _ in range(5)] == [4, 4, 4, 2, 0]
 
-    def test_ids_are_forgotten_apart_and_never_above_what_is_trimmed(self, disk: Disk) -> None:
-        filled(disk.journal, turns=6)
+    def test_ids_are_forgotten_by_an_entry_of_the_queue(self, disk: Disk) -> None:
+        author = filled(disk.journal, turns=6)
         disk.journal.trim(below=5)
-        disk.journal.forget_ids(below=4)
-        assert [disk.journal.lsn_of(f"t{n}") for n in range(1, 7)] == [None, None, None, 4, 5, 6]
-        disk.journal.forget_ids(below=100)
-        assert [disk.restart().lsn_of(f"t{n}") for n in range(1, 7)] == [None, None, None, None, 5, 6]
+        disk.journal.append(author.whole(forgetting_id(4)))
+        for journal in around_restart(disk):
+            assert [journal.lsn_of(f"t{n}") for n in range(1, 7)] == [None, None, None, 4, 5, 6]
+            assert (journal.ids_from(6), journal.ids_from(7)) == (0, 4)
+        # When one of them comes again, it has a new LSN
+        disk.journal.append(author.whole("t2", "t7"))
+        for journal in around_restart(disk):
+            assert [journal.lsn_of(f"t{n}") for n in (1, 2, 3, 7)] == [None, 8, None, 9]
+            assert list(journal.known(["t2", "t4", "t8"])) == ["t2", "t4"]
+        # And what comes later finds it after that entry is trimmed as well
+        disk.journal.trim(below=9)
+        for journal in around_restart(disk):
+            assert [journal.lsn_of(f"t{n}") for n in (2, 3, 4, 7)] == [8, None, 4, 9]
+
+    def test_the_body_of_a_duplicate_is_not_taken_for_another_one_of_its_name(self, disk: Disk) -> None:
+        # Given a transaction that came in through two masters, and the body of the second one
+        author = Author("m1", "m2")
+        disk.journal.append(
+            [author.accept("t"), author.stamp("t"), author.hold("m2", "t"), author.append("m2", "t"), author.add(2)]
+        )
+        for journal in around_restart(disk):
+            assert (journal.state().lsn, journal.body("m2", "t")) == (1, body_of("t", "m2"))
+        # When its id is forgotten, and comes again through the second master
+        disk.journal.append(author.whole(forgetting_id(2)))
+        for journal in around_restart(disk):
+            assert journal.body("m2", "t") is None
+            assert list(journal.duplicates(["t"])) == []
+        disk.journal.append([BodiesHeld((("m2", "t", b"another"),)), author.append("m2", "t"), author.add(1)])
+        for journal in around_restart(disk):
+            assert journal.ordered(3, 1)[0][1:] == ("t", "m2")
+            assert journal.body("m2", "t") == b"another"
+
+    def test_the_entry_before_what_is_held_is_known(self, disk: Disk) -> None:
+        author = filled(disk.journal, turns=4)
+        assert disk.journal.entry_at(0) is None
+        for below, known in ((1, [1, 2, 3, 4]), (3, [2, 3, 4]), (5, [4])):
+            disk.journal.trim(below)
+            for journal in around_restart(disk):
+                assert [lsn for lsn in range(7) if journal.entry_at(lsn) is not None] == known
+        assert disk.journal.entry_at(4) == (40, "t4", "m1")
+        disk.journal.append([author.go_back(4)])
+        assert disk.restart().state().last == (40, "t4", "m1")
+
+    def test_what_was_forgotten_counts_again_where_the_queue_goes_back(self, disk: Disk) -> None:
+        author = filled(disk.journal, turns=6)
+        disk.journal.trim(below=5)
+        disk.journal.append(author.whole(forgetting_id(4), "t2"))
+        assert disk.journal.lsn_of("t2") == 8
+        disk.journal.append([author.go_back(6)])
+        for journal in around_restart(disk):
+            assert journal.ids_from(6) == 0
+            assert [journal.lsn_of(f"t{n}") for n in range(1, 7)] == [1, 2, 3, 4, 5, 6]
 
     def test_keeping_takes_steps_until_nothing_is_left_to_forget(self, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
         # Given steps of five LSNs
         monkeypatch.setattr(log, "TRIM_LSNS", 5)
-        monkeypatch.setattr(log, "FORGET_AT_ONCE", 3)
         filled(disk.journal, turns=12, per_turn=2)
-        # When it is kept so that LSN 16 is the first, and ids from 8 on
+        # When it is kept so that LSN 16 is the first
         steps = 0
-        while disk.journal.keep(below=16, ids_below=8):
+        while disk.journal.keep(below=16):
             steps += 1
-        # Then whole records below are gone, in steps, and all ids from there on are known
+        # Then whole records below are gone, in steps, and all ids are known
         assert steps >= 3
-        assert not disk.journal.keep(below=16, ids_below=8)
+        assert not disk.journal.keep(below=16)
         for journal in around_restart(disk):
             assert journal.first_lsn() == 15
-            known = [journal.lsn_of(f"t{n}") for n in range(1, 25)]
-            assert known == [None] * 7 + list(range(8, 25))
-
-    def test_ids_are_forgotten_though_there_is_always_something_to_trim(self, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(log, "FORGET_AT_ONCE", 2)
-        author = filled(disk.journal, turns=10)
-        # When each turn brings one transaction more, and one step is taken in it
-        for _ in range(20):
-            filled(disk.journal, turns=1, author=author)
-            disk.journal.keep(below=author.lsn - 5, ids_below=author.lsn - 5)
-        # Then the old ids are gone all the same
-        assert [disk.journal.lsn_of(f"t{n}") for n in range(1, 16)] == [None] * 15
-
-    def test_ids_that_are_too_few_for_a_search_stay_known(self, disk: Disk) -> None:
-        filled(disk.journal, turns=12)
-        while disk.journal.keep(below=10, ids_below=10):
-            pass
-        for journal in around_restart(disk):
-            assert journal.first_lsn() == 10
-            assert [journal.lsn_of(f"t{n}") for n in (1, 9, 10)] == [1, 9, 10]
+            assert [journal.lsn_of(f"t{n}") for n in range(1, 25)] == [*range(1, 25)]
 
 
 def filled_author(journal: Journal, lsn: int) -> Author:

@@ -34,7 +34,7 @@ from brokerha.model.wire.messages import MESSAGES, Envelope, Message
 
 VERSION = 1
 """Version of records."""
-WIRE_VERSION = 8
+WIRE_VERSION = 9
 """Version of messages."""
 MESSAGE_LIMIT_BYTES = 12 * 1024 * 1024
 """Limit of a message, below RabbitMQ's own limit of 16 MiB; senders split much earlier."""

@@ -49,6 +49,8 @@ class Row:
     """Its strategy of split recovery in force."""
     file: str = ""
     """The strategy in its file, if it differs."""
+    ids_from: Lsn = 1
+    """Lowest LSN whose id it needs: ids from there on are not forgotten."""
 
 
 @dataclass(frozen=True, slots=True)

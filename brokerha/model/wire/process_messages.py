@@ -31,8 +31,8 @@ class Replicate:
     """Last number in the primary's journal."""
     journal: str
     """Name of the journal: a backup with another one starts again."""
-    floor: tuple[Lsn, Lsn] = (0, 0)
-    """(LSN, LSN) below which bodies, and ids, need not be kept."""
+    floor: Lsn = 0
+    """LSN below which nothing need be kept."""
     is_ready: bool = False
     """Whether the primary counts the receiver as ready."""
 

@@ -206,7 +206,7 @@ class ProcessRunner:
         """Queues of transactions that this process follows, even if its participant has forgotten them."""
         self._pointed: NodeId = ""
         """Primary that gets the questions while this process is a standby."""
-        self._floor: tuple[Lsn, Lsn] | None = None
+        self._floor: Lsn | None = None
         """Bounds of what the journal can still forget, one step in each turn."""
         self._stand_by()
 
@@ -295,7 +295,7 @@ class ProcessRunner:
 
     def _forget(self) -> None:
         """Let the journal forget what the primary forgot, one bounded step in each turn."""
-        if self._floor is not None and self.master is None and not self.copy.journal.keep(*self._floor):
+        if self._floor is not None and self.master is None and not self.copy.journal.keep(self._floor):
             self._floor = None
 
     def look(self) -> None:

@@ -301,9 +301,9 @@ class MasterRunner:
         if step is None:
             return
         if self.primary is not None:
-            self.primary.keep(step.below, step.ids_below)
+            self.primary.keep(step.below)
         try:
-            self.core.retention.done(more=self.journal.keep(step.below, step.ids_below))
+            self.core.retention.done(more=self.journal.keep(step.below))
         except JournalError as error:
             self._fail(error)
 

@@ -234,7 +234,7 @@ class JournalFeed:
         self._window = Window(config.window_records, config.window_bytes, config.resend_ms)
         self.view = view
         self.journal = journal
-        self.floor: tuple[Lsn, Lsn] = (0, 0)
+        self.floor: Lsn = 0
         """(LSN, LSN) below which bodies, and ids, need not be kept; the deciding part sets it."""
         self._views = ViewHistory(views)
         self._recent = Recent(log.last_number, config.memory_bytes)

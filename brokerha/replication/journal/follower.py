@@ -90,7 +90,7 @@ class JournalFollower:
         """When the primary was last heard."""
         self.primary_last = 0
         """Number of the primary's last record, as far as it is known."""
-        self.floor: tuple[Lsn, Lsn] = (0, 0)
+        self.floor: Lsn = 0
         self.is_ready = False
         """Whether the primary says so."""
         self.is_matched = False

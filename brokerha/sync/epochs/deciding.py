@@ -23,6 +23,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from brokerha.model.epochs import Configuration, Epoch, EpochId
+from brokerha.model.forgetting import forgotten_below, is_forgetting
 from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.wire.epoch_messages import EpochReport
 
@@ -112,6 +113,23 @@ def epoch_of(
         above=max([above, *promises, *(entry[0] for entry in entries)]),
         configuration=replace(configuration, journals={**configuration.journals, **journals}),
     )
+
+
+def synchronised(known_at: Callable[[TxId, Lsn], Lsn | None], ids_from: Lsn, base_lsn: Lsn) -> Callable[[TxId], bool]:
+    """Return what tells of each id of a recovered list, in its order, whether it is in the queue up to a base.
+
+    An entry of the list that forgets ids does so for those after it, as it did where the list was added already.
+    """
+
+    def is_synchronised(txid: TxId) -> bool:
+        nonlocal ids_from
+        lsn = known_at(txid, base_lsn)
+        is_there = lsn is not None and lsn >= ids_from
+        if not is_there and is_forgetting(txid):
+            ids_from = max(ids_from, forgotten_below(txid))
+        return is_there
+
+    return is_synchronised
 
 
 def _epoch_of(report: EpochReport) -> EpochId:

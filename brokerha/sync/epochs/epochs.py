@@ -323,7 +323,7 @@ class Epochs:
             return not sync.lost
         taken = sync.tail.take(sync.lsn, sync.bodies.has)
         if taken:
-            sync.append(taken, {}, result)
+            sync.append_of_others(taken, result)
             self.proposing.on_progress(now.mono_ms)
         elif self.transfer.take(sync, result):
             self.proposing.on_progress(now.mono_ms)

@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from brokerha.model.epochs import FIRST, NO_CHANGE, Change, Configuration, Epoch, EpochId
-from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.wire.epoch_messages import EpochPrepare, EpochRefused, EpochReport
 from brokerha.model.wire.messages import Outgoing
 from brokerha.sync import identity
 from brokerha.sync.config import SyncConfig
-from brokerha.sync.epochs.deciding import are_enough, base_of, configuration_of, decide
+from brokerha.sync.epochs.deciding import are_enough, base_of, configuration_of, decide, synchronised
 from brokerha.sync.epochs.suspicion import Suspicion
 from brokerha.sync.membership import Membership
 from brokerha.sync.modes import NONE, keeps_sides
@@ -295,16 +295,14 @@ class Proposing:
         assert attempt is not None
         self.attempt = None
 
-        def is_synchronised(txid: TxId) -> bool:
-            return sync.history.lsn_of(txid) is not None
-
-        reports, configuration = attempt.reports.values(), self._configuration(sync, attempt)
+        history, reports, configuration = sync.history, attempt.reports.values(), self._configuration(sync, attempt)
         mode, said = mode_of(reports)
         wished = allowed(sync, attempt.mode, attempt.reports)
         if keeps_sides(mode) or keeps_sides(wished or mode):
             # The path begins with the first epoch whose sides can part.
-            epoch = decide_split(attempt.epoch, reports, mode, sync.history.lsn_of, sync.entry_at, configuration)
+            epoch = decide_split(attempt.epoch, reports, mode, history.known_at, history.entry_at, configuration, history.ids_from)
         else:
+            is_synchronised = synchronised(history.known_at, history.ids_from(sync.lsn), sync.lsn)
             epoch = decide(attempt.epoch, reports, is_synchronised, sync.last()[0], configuration)
             epoch = replace(epoch, path=way_to(reports, epoch.base_lsn))
         return replace(epoch, mode=wished or said)

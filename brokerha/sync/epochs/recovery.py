@@ -24,11 +24,13 @@ def _nothing(_origin: NodeId, _txid: TxId) -> bool:
 class Recovery:
     """See the head of the module."""
 
-    def __init__(self, epoch: Epoch, lsn: Lsn, has: Has, is_left: Has = _nothing) -> None:
-        """``is_left`` tells whether a body is here and its transaction is not synchronised, as far as that is known."""
+    def __init__(self, epoch: Epoch, lsn: Lsn, has: Has, is_left: Has = _nothing, ids_from: Lsn = 0) -> None:
+        """``is_left`` tells whether a body is here and its transaction is not synchronised; ids are known from an LSN on."""
         self.entries = epoch.recovered
         passed = max(0, min(len(self.entries), lsn - epoch.base_lsn))
-        left = (place for place in range(passed) if is_left(self.entries[place][2], self.entries[place][1]))
+        # An id that is forgotten there belongs to another transaction now.
+        known = max(0, ids_from - 1 - epoch.base_lsn)
+        left = (place for place in range(known, passed) if is_left(self.entries[place][2], self.entries[place][1]))
         self.done = next(left, passed)
         """Number of entries, from the head on, in the own synchronised queue."""
         self.held = self.done

@@ -32,7 +32,7 @@ from itertools import groupby, pairwise, takewhile
 from brokerha.model.epochs import NO_EPOCH, Configuration, Epoch, EpochId
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.wire.epoch_messages import EpochReport
-from brokerha.sync.epochs.deciding import configuration_of, epoch_of, held_by
+from brokerha.sync.epochs.deciding import configuration_of, epoch_of, held_by, synchronised
 from brokerha.sync.modes import SIMPLE, keeps_sides
 
 Path = tuple[tuple[EpochId, Lsn], ...]
@@ -177,27 +177,26 @@ def decide_split(
     number: EpochId,
     reports: Iterable[EpochReport],
     mode: str,
-    lsn_of: Callable[[TxId], Lsn | None],
+    known_at: Callable[[TxId, Lsn], Lsn | None],
     at: Callable[[Lsn], Ordered | None],
     configuration: Configuration | None = None,
+    ids_from: Callable[[Lsn], Lsn] = lambda _end: 0,
 ) -> Epoch:
     """Return the epoch of this id with the reporters as its members.
 
-    The deciding proposer is one of `base_of_split`, and owns its queue up to that base: ``lsn_of`` and ``at`` tell of it.
+    The deciding proposer is one of `base_of_split`, and owns its queue up to that base: ``known_at``, ``at`` and ``ids_from``
+    tell of it, as a `History` does.
     """
     reports = sorted(reports, key=lambda report: report.row.node)
     heads, reach = heads_of(reports), reached_by(reports)
     base_lsn, _ = base_of_split(reports, mode)
     last = at(base_lsn)
 
-    def is_synchronised(txid: TxId) -> bool:
-        lsn = lsn_of(txid)
-        return lsn is not None and lsn <= base_lsn
-
     order = {head.epoch: place for place, head in enumerate(heads)}
     later = sorted(reports, key=lambda r: (order.get(r.row.epoch, len(order)), [-n for n in r.row.epoch[:1]], r.row.epoch))
     groups = [list(group) for _, group in groupby(later, lambda report: report.row.epoch)]
     base = (base_lsn, last[1] if last else "")
+    is_synchronised = synchronised(known_at, ids_from(base_lsn), base_lsn)
     epoch = epoch_of(number, groups, base, is_synchronised, last[0] if last else 0, configuration or configuration_of(reports))
     way = path_of(heads[0].longest, ENDLESS)
     first: dict[EpochId, EpochReport] = {}

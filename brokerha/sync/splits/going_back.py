@@ -157,7 +157,7 @@ def go_back(
     sync.parked = deque(dict.fromkeys([*again, *sync.parked]))
     sync.pending.update(sync.parked)
     sync.lsn = lsn
-    sync.last_entry = sync.entry_at(lsn)
+    sync.last_entry = sync.history.entry_at(lsn)
     sync.bodies.look_again()
     sync.recovery = Recovery(sync.epoch, lsn, sync.bodies.has)
     sync.gone_back, sync.lineage, sync.reads = lsn, epoch.number, epoch

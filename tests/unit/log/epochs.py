@@ -71,11 +71,12 @@ class EpochModel:
         names = [txid for _, txid, _ in self._drawn(count, seed, parked)]
         names += [f"s{lsn + len(names) + n}" for n in range(1, 2 + seed % 5)]
         ids = [(txid, at) for at, txid in enumerate(names, lsn + 1)]
-        author.known.update(ids)
+        for each in ids:
+            author.note(*each)
         # What is parked here and had its LSN through another stream is done as well.
-        for txid in [txid for txid in self._open if txid in author.known]:
+        for txid in [txid for txid in self._open if author.knows(txid)]:
             del self._open[txid]
-        parked[:] = [txid for txid in parked if txid not in author.known]
+        parked[:] = [txid for txid in parked if not author.knows(txid)]
         rejections = tuple((at, f"no place for {at}") for _, at in ids if at % 5 == 0)
         return IdsTaken(tuple(ids), rejections), author.take_state(lsn + len(ids))
 
@@ -88,7 +89,7 @@ class EpochModel:
 
     def _next_recovered(self, count: int) -> list[Ordered]:
         taken, self.recovered = self.recovered[:count], self.recovered[count:]
-        return [entry for entry in taken if entry[1] not in self.author.known]
+        return [entry for entry in taken if not self.author.knows(entry[1])]
 
     def _drawn(self, count: int, seed: int, parked: list[str]) -> list[Ordered]:
         """Some of all that waits, each transaction once, in any order."""
@@ -101,7 +102,7 @@ class EpochModel:
         waiting += [(author.clock + n, txid, author.own) for n, txid in enumerate(parked)]
         waiting += self.recovered
         Random(seed).shuffle(waiting)
-        once = {entry[1]: entry for entry in waiting if entry[1] not in author.known}
+        once = {entry[1]: entry for entry in waiting if not author.knows(entry[1])}
         return list(once.values())[:count]
 
     def _finish(self, record: Added) -> None:

@@ -16,6 +16,7 @@ import pytest
 from brokerha.log.copies import LogCopy
 from brokerha.log.log import Log
 from brokerha.model.errors import JournalError
+from brokerha.model.forgetting import forgetting_id
 from tests.contracts.journal_copy_contract import carry
 from tests.simulator.disk import SimDisk
 from tests.unit.log.turns import Author, everything, result_of
@@ -89,12 +90,12 @@ def workload(log: Log, turns: int, note: Callable[[], None]) -> None:
             log.settle()
         note()
         if n % 7 == 6:
-            log.forget_ids(author.lsn - 20)
+            log.append(author.whole(forgetting_id(log.first_lsn() - 1)))
             note()
         if n % 9 == 4:
             log.let_go(held)
             held = [f"{log.folder}/{name}" for name, _ in log.hold_files()[2]]
-        while log.keep(0, 0):
+        while log.keep(0):
             pass
 
 

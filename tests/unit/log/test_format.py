@@ -137,7 +137,7 @@ def test_a_journal_of_0_1_is_refused_with_what_to_do(tmp_path: Path) -> None:
 def test_a_log_of_a_later_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     log = memory_log("m1", NAME)
     monkeypatch.setattr(log_module, "FORMAT", 3)
-    with pytest.raises(JournalError, match="has format 4, this version reads 3: start a later version"):
+    with pytest.raises(JournalError, match="has format 5, this version reads 3: start a later version"):
         Log(disk_of(log).copy(), "orders", "m1")
 
 

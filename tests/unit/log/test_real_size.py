@@ -70,7 +70,7 @@ class Site:
         step = self.retention.step(self.journal, now, Facts(self.lsn, self.lsn, peers=self.peers))
         assert step is not None
         started = time.perf_counter()
-        self.retention.done(more=self.journal.keep(step.below, step.ids_below))
+        self.retention.done(more=self.journal.keep(step.below))
         self.steps_s.append(time.perf_counter() - started)
         if self.looks % 20 == 0:
             self.most_bytes = max(self.most_bytes, size_of(self.directory))

@@ -53,7 +53,7 @@ class RewindMachine(JournalMachine):
     def bring_again(self, count: int, seed: int, ends: bool) -> None:
         """A tail has some of what was given up; bodies that are gone come with it."""
         Random(seed).shuffle(self.given)
-        once = {entry[1]: entry for entry in self.given if entry[1] not in self.author.known}
+        once = {entry[1]: entry for entry in self.given if not self.author.knows(entry[1])}
         entries = list(once.values())[:count]
         lacking = [(o, t, body_of(t, o)) for _, t, o in entries if o != "m1" and self.in_memory.body(o, t) is None]
         entries = [e for e in entries if e[2] != "m1" or self.in_memory.body("m1", e[1]) is not None]

@@ -84,14 +84,14 @@ def test_looking_after_it_says_that_the_last_write_was_durable_once() -> None:
     log = Log(disk, "orders", "m1", name="j")
     author = Author("m1")
     log.append(author.whole("a"))
-    while log.keep(0, 0):
+    while log.keep(0):
         pass
     before = {name: bytes(file) for name, file in disk.files.items()}
     name = max(name for name in before if name.endswith(".log"))
     assert read_back(before)
     end = len(before[name].rstrip(b"\0"))
     assert read_back(flipped(before, name, end - 60)) is None
-    log.keep(0, 0)
+    log.keep(0)
     assert {name: bytes(file) for name, file in disk.files.items()} == before
     # And it goes on after that
     log.append(author.whole("b"))

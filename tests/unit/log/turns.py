@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 from brokerha.log.log import Log
 from brokerha.model.epochs import Epoch
+from brokerha.model.forgetting import forgetting_id, forgotten_below, is_forgetting
 from brokerha.model.ids import Entry, Ordered
 from brokerha.model.operations import Result
 from brokerha.model.records import (
@@ -68,6 +69,20 @@ class Author:
         self.executed = 0
         self.clock = 0
         self.known: dict[str, int] = {}
+        """The newest LSN of each id."""
+        self.replaced: list[tuple[int, str, int]] = []
+        """Of ids that came again: the new LSN, the id, the LSN before."""
+
+    def note(self, txid: str, lsn: int) -> None:
+        """Note that an id has an LSN."""
+        if txid in self.known:
+            self.replaced.append((lsn, txid, self.known[txid]))
+        self.known[txid] = lsn
+
+    def knows(self, txid: str) -> bool:
+        """Tell whether an id is in the queue and not forgotten."""
+        floor = max([forgotten_below(each) for each in self.known if is_forgetting(each)], default=0)
+        return self.known.get(txid, -1) >= floor
 
     def accept(self, *txids: str) -> Accepted:
         return Accepted(tuple((txid, body_of(txid, self.own)) for txid in txids))
@@ -100,9 +115,9 @@ class Author:
         first, entries = self.lsn + 1, list(self.bring(before).entries)
         for entry in sorted(waiting)[:count]:
             self.used[entry[2]] += 1
-            if entry[1] not in self.known:
+            if not self.knows(entry[1]):
                 self.lsn += 1
-                self.known[entry[1]] = self.lsn
+                self.note(entry[1], self.lsn)
                 entries.append(entry)
         return Added(first, tuple(entries), {node: used for node, used in self.used.items() if used}, epoch)
 
@@ -111,7 +126,7 @@ class Author:
         first = self.lsn + 1
         for _, txid, _ in entries:
             self.lsn += 1
-            self.known[txid] = self.lsn
+            self.note(txid, self.lsn)
         return Added(first, tuple(entries), {}, epoch)
 
     def begin(self, origin: str, gap: int) -> int:
@@ -149,7 +164,17 @@ class Author:
     def sink(self, lsn: int) -> None:
         """Let the queue end at an LSN again."""
         self.lsn, self.executed = lsn, min(lsn, self.executed)
+        for at, txid, before in reversed(self.replaced):
+            if at > lsn:
+                self.known[txid] = before
+        self.replaced = [each for each in self.replaced if each[0] <= lsn]
         self.known = {txid: at for txid, at in self.known.items() if at <= lsn}
+
+    def forget(self, journal: Journal, below: int) -> None:
+        """Forget ids for good: by an entry, which is trimmed then."""
+        journal.append(self.whole(forgetting_id(below)))
+        while journal.trim(self.lsn + 1):
+            pass
 
     def whole(self, *txids: str) -> list[Record]:
         """One turn that takes own transactions from their acceptance to their results."""

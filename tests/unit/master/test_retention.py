@@ -181,7 +181,7 @@ def test_a_journal_that_is_kept_so_holds_a_bounded_number(pins: dict[Owner, Lsn]
         state = journal.state()
         step = retention.step(journal, Instant(turn * LOOK_MS, 0), Facts(state.lsn, state.executed_lsn, pins))
         assert step is not None
-        retention.done(more=journal.keep(step.below, step.ids_below))
+        retention.done(more=journal.keep(step.below))
         dropped.update(step.dropped)
         held = state.lsn - journal.first_lsn() + 1
         assert held <= (160 if pins and not dropped else 40) + 10 + 7

@@ -152,13 +152,13 @@ def test_a_word_of_the_primary_makes_it_primary_by_the_votes_of_others_or_by_for
 
 def test_what_the_journal_may_forget_is_said_once() -> None:
     bench = Bench()
-    bench.feed(floor=(7, 3))
-    assert bench.take().floor == (7, 3)
+    bench.feed(floor=7)
+    assert bench.take().floor == 7
     assert bench.take().floor is None
-    bench.feed(floor=(7, 3))
+    bench.feed(floor=7)
     assert bench.take().floor is None
-    bench.feed(floor=(8, 3))
-    assert bench.take().floor == (8, 3)
+    bench.feed(floor=8)
+    assert bench.take().floor == 8
 
 
 def test_in_idle_mode_it_follows_nobody_until_a_primary_is_declared() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from brokerha.master.config import HOUR_US, MasterConfig, RetentionConfig
+from brokerha.master.config import HOUR_US, MasterConfig
 from brokerha.master.core import MasterCore
+from brokerha.model.forgetting import BODY, forgetting_id
 from brokerha.model.ids import Instant
 from brokerha.model.records import Accepted, TxDecided, TxPrepared
 from brokerha.model.requests import REFUSED, Reply, Submit, TxCommand, TxReply
@@ -87,6 +88,9 @@ def test_an_outcome_is_presumed_as_long_as_the_log_knows_every_id_of_that_time()
     bench.ms += 200 * HOUR_US // 1000
     bench.submit(publish("q", "a week later"))
     assert bench.journal.trim(6) > 0
+    assert word_of(bench.outcome(lost)) == "aborted"
+    bench.core.admit(forgetting_id(6), BODY)
+    bench.settle()
     assert word_of(bench.outcome(lost)) == "unknown"
     assert bench.ask("commit", lost).error == "UnknownTransaction"
 
@@ -152,9 +156,3 @@ def test_plain_writes_and_commits_are_answered_each_in_its_way() -> None:
     assert isinstance(bench.replies[ticket], TxReply)
     assert isinstance(bench.replies[99], Reply)
     assert not [record for _, record in bench.journal.records() if isinstance(record, TxPrepared)]
-
-
-def test_retention_says_below_which_lsn_ids_may_be_gone() -> None:
-    bench = TxBench(())
-    assert bench.core.retention.old_below == 1
-    assert RetentionConfig().max_depth_us == 168 * HOUR_US

@@ -145,7 +145,7 @@ EXAMPLES: tuple[Message, ...] = (
     SnapshotDone("snapshot-8"),
     Task("k-1", "backup", {"path": "b1", "full": True, "rate": 5, "base": None}),
     TaskReport("k-1", "running", 5, 10, "", {}),
-    Replicate(11, (1, 6), ((7, b"record"),), 7, "journal", (3, 2), True),
+    Replicate(11, (1, 6), ((7, b"record"),), 7, "journal", 3, True),
     Confirmed(11, "journal", (11, 7), "basic"),
     Candidate(21, "journal", (11, 7)),
     Vote(21, True, 21, (11, 7)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokerha.model.errors import ConfigurationError
+from brokerha.model.forgetting import forgetting_id
 from brokerha.model.wire.codec import encode_record
 from brokerha.model.wire.messages import Bodies, Fetch, Post
 from brokerha.sync import bodies
@@ -74,6 +75,25 @@ def test_a_restarted_master_goes_on_where_its_journal_ends() -> None:
     assert table.cores["m1"].incarnation == 2
     table.settle(60, step_ms=20)
     assert table.queue("m1") == table.queue("m2") == table.queue("m3") == ["a", "b", "c"]
+
+
+def test_all_masters_forget_an_id_at_the_same_place_whatever_each_holds() -> None:
+    table = Table(3)
+    table.write("m1", "a", "b", "c")
+    table.settle()
+    # Given one that holds nothing of it any more, and one that holds all
+    table.journals["m2"].trim(4)
+    table.write("m2", "a")
+    table.settle()
+    assert table.queue("m1") == table.queue("m3") == ["a", "b", "c"]
+    # When an entry forgets what is below "c", and all three come again, in one turn with it and later
+    table.write("m2", forgetting_id(3), "a", "c")
+    table.settle()
+    table.write("m3", "b", "a", "c")
+    table.settle()
+    # Then each master orders those that are forgotten, once, and drops the one that is not
+    assert table.queue("m1") == table.queue("m3") == ["a", "b", "c", forgetting_id(3), "a", "b"]
+    assert [txid for _, txid, _ in table.journals["m2"].ordered(4, 9)] == [forgetting_id(3), "a", "b"]
 
 
 def test_timestamps_do_not_go_back_when_the_clock_does() -> None:

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from brokerha.model.forgetting import forgetting_id
 from brokerha.model.records import IdsTaken, StateTaken
 from brokerha.model.wire.epoch_messages import State, StateWanted, Tail
 from brokerha.model.wire.messages import Bodies, Outgoing, Post
 from brokerha.sync import transferring
 from brokerha.sync.round import RoundResult
-from brokerha.sync.transferring import StateReader
+from brokerha.sync.transferring import StateReader, known_among
+from tests.support.logs import memory_log
 from tests.unit.log.turns import fingerprint_after
 from tests.unit.paper.masters import Choice
 from tests.unit.sync.epoch_table import LAG_MS, STEP_MS
@@ -398,3 +400,14 @@ def test_a_page_is_as_small_as_a_message_allows(table: StateTable, monkeypatch: 
     table.come_back("m3")
     assert max(len(page.ids) for page in table.pages("m3")) <= 4
     assert table.lsns("m3", "t10") == [10]
+
+
+def test_a_state_has_what_waits_only_if_its_id_is_not_forgotten_there() -> None:
+    # Given a log that knows "old" and "young", and one page of a state that says what is forgotten
+    log = memory_log("m1", "journal")
+    log.append([IdsTaken((("old", 3), ("young", 9)), ())])
+    page = {forgetting_id(5): 12, "older": 2, "new": 11, "later": 21}
+    waiting = {"old", "young", "older", "new", "later", "unknown"}
+    # Then those that count at the state are no longer pending, at their LSNs
+    assert known_among(waiting, page, log, 20) == {"young": 9, "new": 11}
+    assert known_among(waiting, {}, log, 20) == {"old": 3, "young": 9}

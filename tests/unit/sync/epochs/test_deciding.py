@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import hypothesis.strategies as st
 from hypothesis import given
 
 from brokerha.model.epochs import FIRST, Configuration, Epoch, EpochId
+from brokerha.model.forgetting import forgetting_id
 from brokerha.model.ids import NodeId, Ordered, TxId
 from brokerha.model.wire.epoch_messages import EpochReport
-from brokerha.sync.epochs.deciding import base_of, decide
+from brokerha.sync.epochs.deciding import base_of, decide, synchronised
 from tests.unit.sync.reports import NEXT, report
 
 THIRD: EpochId = (3, "m2")
@@ -220,3 +221,15 @@ def test_nothing_is_lost_nothing_is_there_twice_and_the_order_of_reports_is_noth
         assert said.row.promise <= epoch.above
         assert all(epoch.starts[origin] >= count for origin, count in said.row.have.items())
     assert decide_after(past, data.draw(st.permutations(reports)))[0] == epoch
+
+
+def test_a_recovered_list_that_forgets_ids_recovers_those_that_come_after_it() -> None:
+    # Given a queue up to LSN 20 with "old" at 3 and "young" at 9
+    def of_the_queue() -> Callable[[str], bool]:
+        return synchronised(lambda txid, end: {"old": 3, "young": 9, "after": 21}.get(txid) if end >= 20 else None, 2, 20)
+
+    told = report("m1", streams={"m1": (0, (10, "old"), (11, forgetting_id(5)), (12, "old"), (13, "young"), (14, "new"))})
+    # Then only those count as synchronised that are not forgotten at their places
+    assert ids(decide(NEXT, [told, report("m2")], of_the_queue(), 5)) == [forgetting_id(5), "old", "new"]
+    # And an id below what the queue has forgotten itself is a new one
+    assert not synchronised(lambda _txid, _end: 1, 2, 20)("older")

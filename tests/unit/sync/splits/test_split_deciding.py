@@ -33,7 +33,7 @@ def entry(lsn: Lsn) -> Ordered:
     return (1000 + lsn, f"t{lsn}", "uk1")
 
 
-def nobody(_txid: TxId) -> Lsn | None:
+def nobody(_txid: TxId, _end: Lsn) -> Lsn | None:
     return None
 
 
@@ -119,7 +119,7 @@ def test_a_recovered_list_that_nobody_holds_whole_is_where_the_path_is_cut() -> 
         for each, done, place in ((one, 2, 3), (other, 1, 2))
     ]
     # When they hold all of it together, then the next epoch begins with the rest
-    epoch = decide_split(NEXT, reports, "smart", lambda txid: 102 if txid == "t102" else None, entry)
+    epoch = decide_split(NEXT, reports, "smart", lambda txid, _end: 102 if txid == "t102" else None, entry)
     assert [txid for _, txid, _ in epoch.recovered] == ["t103", "t104"]
     assert epoch.path == ((FIRST, 100), (UK, 102))
     # But not when one of them is alone: where the other one goes on something else may come next
@@ -131,7 +131,7 @@ def test_a_recovered_list_that_nobody_holds_whole_is_where_the_path_is_cut() -> 
 def test_what_is_stamped_on_both_sides_is_recovered_that_of_the_first_head_first() -> None:
     uk = said("uk1", UK, 105, streams={"uk1": (7, (5000, "x"))})
     us = said("us1", US, 109, streams={"us1": (3, (2000, "y"), (2001, "known"))})
-    epoch = decide_split(NEXT, [us, uk], "smart", lambda txid: 4 if txid == "known" else None, entry)
+    epoch = decide_split(NEXT, [us, uk], "smart", lambda txid, _end: 4 if txid == "known" else None, entry)
     assert [txid for _, txid, _ in epoch.recovered] == ["x", "y"]
     assert [timestamp for timestamp, _, _ in epoch.recovered] == [5000, 5000]
 
@@ -139,7 +139,7 @@ def test_what_is_stamped_on_both_sides_is_recovered_that_of_the_first_head_first
 def test_in_simple_what_was_synchronised_after_the_base_counts_as_not_synchronised() -> None:
     uk = said("uk1", UK, 105)
     us = said("us1", US, 109, streams={"us1": (3, (2000, "y"))})
-    epoch = decide_split(NEXT, [us, uk], "simple", lambda _txid: 103, entry)
+    epoch = decide_split(NEXT, [us, uk], "simple", lambda _txid, end: 103 if end >= 103 else None, entry)
     assert [txid for _, txid, _ in epoch.recovered] == ["y"]
 
 
