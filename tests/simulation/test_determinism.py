@@ -69,4 +69,4 @@ def test_a_violation_comes_with_what_is_needed_to_see_it_again():
 
 
 def test_fewer_steps_make_a_shorter_run():
-    assert simulate(2, steps=100).steps < simulate(2).steps
+    assert simulate(6, steps=100).steps < simulate(6).steps

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -18,12 +19,22 @@ from tests.simulation.mistakes.backups import BACKUP_MISTAKES
 from tests.simulation.mistakes.catalogue import MISTAKES, planted
 from tests.simulation.mistakes.epochs import EPOCH_MISTAKES, MEMBER_MISTAKES
 from tests.simulation.mistakes.first_seeds import FIRST_SEEDS
+from tests.simulation.mistakes.forgetting import FORGETTING_MISTAKES
 from tests.simulation.mistakes.log import DEFERRING_MISTAKES, LOG_MISTAKES
 from tests.simulation.mistakes.modes import CHOOSING_MISTAKES, MODE_MISTAKES, mode_of
 from tests.simulation.mistakes.transactions import ISOLATION_MISTAKES, LARGE_MISTAKES, PREPARE_MISTAKES
 from tests.simulation.mistakes.workers import STORE_MISTAKES, WORKER_MISTAKES
 from tests.simulator import simulate
-from tests.simulator.drawing import CHOSEN_FROM, MEMBERS_FROM, MODES_FROM, draw_chosen, draw_members, draw_mode, draw_with_backups
+from tests.simulator.drawing import (
+    CHOSEN_FROM,
+    MEMBERS_FROM,
+    MODES_FROM,
+    draw_chosen,
+    draw_members,
+    draw_mode,
+    draw_with_backups,
+    forgetful,
+)
 from tests.simulator.options import SECOND_US, Options, draw_plain
 
 MOST_SEEDS = 25
@@ -291,6 +302,25 @@ def _choosing(seed: int) -> Options:
     )
 
 
+def _forgetting(mistake: str, seed: int) -> Options:
+    """Masters that forget ids within seconds; of mistakes about going back, with sides that went on."""
+    are_sides = "sides" in mistake or "before" in mistake
+    drawn = draw_mode(MODES_FROM["simple"] + seed) if are_sides else draw_plain(seed)
+    forgetting = forgetful(drawn, Random(seed))
+    depth_us = SECOND_US // 2 if are_sides else 1_000
+    return replace(
+        forgetting,
+        workers=(1,) * 3,
+        sync={**forgetting.sync, "queue_window": (1, 20_000)[seed % 2]},
+        retention=replace(forgetting.retention, max_depth_us=depth_us, known_ids=0, ids_at_once=2),
+        load=replace(forgetting.load, again=0.8, twice=0.5, conflict=0.0, writes=40, burst=1 + seed % 3, gap_us=SECOND_US // 5),
+        faults={"isolate": 2 * SECOND_US, "crash master": 2 * SECOND_US, "cut link": SECOND_US},
+        broken_link=False,
+        safety_us=12 * SECOND_US,
+        safety_steps=2_500,
+    )
+
+
 def _options(mistake: str, seed: int) -> Options:
     """The world in which a mistake is searched for; its settings stay as they are, so that the first seeds do, too."""
     drawn = _drawn(mistake, seed)
@@ -308,6 +338,8 @@ def _drawn(mistake: str, seed: int) -> Options:
     for mistakes, aimed in aims:
         if mistake in mistakes:
             return aimed(seed)
+    if mistake in FORGETTING_MISTAKES:
+        return _forgetting(mistake, seed)
     if mistake in LOG_MISTAKES and mistake.startswith("damage"):
         return _rotting(seed)
     if mistake in LOG_MISTAKES:
@@ -374,10 +406,12 @@ def test_there_are_enough_mistakes_about_masters_workers_backups_and_epochs():
         MODE_MISTAKES,
         DEFERRING_MISTAKES,
         LOG_MISTAKES,
+        FORGETTING_MISTAKES,
         CHOOSING_MISTAKES,
     )
     assert len(MISTAKES) - sum(map(len, others)) >= 12
     assert len(LOG_MISTAKES) >= 18
+    assert len(FORGETTING_MISTAKES) >= 8
     assert len(MODE_MISTAKES) >= 9
     assert len(CHOOSING_MISTAKES) >= 7
     assert len(ISOLATION_MISTAKES) >= 6

@@ -38,6 +38,28 @@ def sold(mode: str, us: str = US) -> ModeScene:
 UK_SALES, US_SALES = ["uk-price", "uk-seat", "uk-book"], ["us-price", "us-seat"]
 
 
+class TestAnOldLog:
+    """A cluster that nobody wrote to for longer than its log is kept: no entry is held any more."""
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("writes", [[], ["m1"], ["m3"], ["m1", "m3"]])
+    def test_sides_that_lose_each_other_come_together_again(self, mode: str, writes: list[str]) -> None:
+        scene = ModeScene(mode)
+        scene.put("m1", "a", b"key", b"1")
+        scene.put("m3", "b", b"key", b"2")
+        scene.agree()
+        for node in scene.names:
+            scene.master(node).journal.trim(3)
+        assert [scene.master(node).journal.first_lsn() for node in scene.names] == [3, 3, 3]
+        # When one side, or each, goes on
+        scene.part(UK, US)
+        for node in writes:
+            scene.put(node, f"t-{node}", b"key", node.encode())
+        # Then they agree on the same queue after what nobody holds
+        scene.come_together()
+        assert [scene.lsn(node) for node in scene.names] == [2 + len(writes)] * 3
+
+
 class TestTheTimeOut:
     """The masters become disconnected, and wait in the hope that the connection will become available."""
 

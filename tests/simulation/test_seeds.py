@@ -25,6 +25,7 @@ from tests.simulator.drawing import (
     LARGE_FROM,
     MEMBERS_FROM,
     MODES_FROM,
+    OF_COPIES,
     SHORT_FROM,
     SPLITS_FROM,
     SPLITTING,
@@ -35,7 +36,7 @@ from tests.simulator.drawing import (
     draw_split,
     draw_with_backups,
 )
-from tests.simulator.options import FAULTS, SECOND_US, draw_plain
+from tests.simulator.options import FAULTS, SECOND_US, Options, draw_plain
 
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", str(SHORT_FROM)))
 SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "990"))
@@ -163,7 +164,7 @@ def test_seeds_whose_masters_come_and_go_pass(covered: Callable[[str], None]):
 def test_even_seeds_draw_every_kind_of_cluster_and_fault_without_backups():
     drawn = [draw_plain(seed) for seed in range(300)]
 
-    assert [draw(seed) for seed in range(0, 10, 2)] == drawn[0:10:2]
+    assert all(each.forgets or each == drawn[each.seed] for each in map(draw, range(0, 10, 2)))
     assert not any(any(options.backups) or options.tx.runs for options in drawn)
 
     assert {len(options.workers) for options in drawn} == {1, 2, 3, 5}
@@ -185,6 +186,20 @@ def test_even_seeds_draw_every_kind_of_cluster_and_fault_without_backups():
     }
 
 
+def are_drawn(first: int, drawn: list[Options]) -> bool:
+    """Tell whether seeds from one on have these options; forgetful ones have some of their own."""
+    return all(each.forgets or each == drawn[place] for place, each in enumerate(map(draw, range(first, first + 9))))
+
+
+@pytest.mark.parametrize("kind", [0, *DRAWERS])
+def test_a_fifth_of_the_seeds_of_each_kind_forgets_ids(kind: int):
+    drawn = [draw(seed) for seed in range(kind, kind + 200)]
+    forgetful = [options for options in drawn if options.forgets]
+    assert 20 <= len(forgetful) <= 60
+    assert all(options.load.again and options.retention.ids_at_once < 5 for options in forgetful)
+    assert not any(OF_COPIES[0] in options.faults for options in forgetful)
+
+
 def test_odd_seeds_draw_every_kind_of_master_with_backups():
     drawn = [draw(seed) for seed in range(1, 600, 2)]
 
@@ -200,7 +215,7 @@ def test_odd_seeds_draw_every_kind_of_master_with_backups():
 def test_seeds_that_split_draw_every_kind_of_cluster_in_which_masters_are_missed():
     drawn = [draw_split(seed) for seed in range(SPLITS_FROM, SPLITS_FROM + 400)]
 
-    assert [draw(seed) for seed in range(SPLITS_FROM, SPLITS_FROM + 9)] == drawn[:9]
+    assert are_drawn(SPLITS_FROM, drawn)
     assert {len(options.workers) for options in drawn} == {2, 3, 4, 5}
     assert {options.sync["acknowledge"] for options in drawn} == {"all", "majority", "present"}
     with_backups = [options for options in drawn if any(options.backups)]
@@ -228,6 +243,8 @@ def test_the_last_million_of_each_kind_is_short():
         for seed in range(kind + SHORT_FROM, kind + SHORT_FROM + 20):
             # What is drawn is the same, but for how much of it there is.
             drawn, long = draw(seed), DRAWERS[kind](seed)
+            if drawn.forgets:
+                continue
             assert drawn.safety_steps == round(long.safety_steps / 3)
             assert drawn.load.writes <= max(4, long.load.writes / 2)
             assert (drawn.workers, drawn.sync) == (long.workers, long.sync)
@@ -238,7 +255,7 @@ def test_seeds_of_a_strategy_draw_every_kind_of_cluster_without_backups(mode: st
     first = MODES_FROM[mode]
     drawn = [draw_mode(seed) for seed in range(first, first + 200)]
 
-    assert [draw(seed) for seed in range(first, first + 9)] == drawn[:9]
+    assert are_drawn(first, drawn)
     assert {options.sync["split_recovery"] for options in drawn} == {mode}
     assert {options.sync["acknowledge"] for options in drawn} == {"all"}
     assert {len(options.workers) for options in drawn} == {2, 3, 4, 5}
@@ -249,7 +266,7 @@ def test_seeds_of_a_strategy_draw_every_kind_of_cluster_without_backups(mode: st
 def test_seeds_of_choices_draw_every_two_strategies_of_which_one_is_quorum():
     drawn = [draw_chosen(seed) for seed in range(CHOSEN_FROM, CHOSEN_FROM + 200)]
 
-    assert [draw(seed) for seed in range(CHOSEN_FROM, CHOSEN_FROM + 9)] == drawn[:9]
+    assert are_drawn(CHOSEN_FROM, drawn)
     assert {mode for options in drawn for mode in options.modes} == {"none", "simple", "smart", "quorum"}
     assert all("quorum" in options.modes and options.sync["split_recovery"] in options.modes for options in drawn)
     assert {options.sync["acknowledge"] for options in drawn if options.sync["split_recovery"] == "quorum"} == {
@@ -264,7 +281,7 @@ def test_seeds_of_choices_draw_every_two_strategies_of_which_one_is_quorum():
 def test_seeds_of_members_draw_every_kind_of_cluster_whose_masters_change():
     drawn = [draw_members(seed) for seed in range(MEMBERS_FROM, MEMBERS_FROM + 300)]
 
-    assert [draw(seed) for seed in range(MEMBERS_FROM, MEMBERS_FROM + 9)] == drawn[:9]
+    assert are_drawn(MEMBERS_FROM, drawn)
     assert {len(options.workers) for options in drawn} == {1, 2, 3, 4, 5}
     assert {len(options.spares) for options in drawn} >= {1, 2, 3}
     assert {kind for options in drawn for kind in options.faults} >= {*FAULTS_OF_MEMBERS, *SPLITTING}

@@ -59,7 +59,7 @@ class Cluster(Surroundings):
             is_late = options.late and name == founders[-1]
             feed = FeedConfig(workers=() if is_late else workers, others=others, probe=probe, **options.feed)
             # The log of the anchor's site must reach back to its start, whatever the settings are.
-            is_anchored = bool(workers) and not self.workers
+            is_anchored = bool(workers) and not self.workers and not options.forgets
             retention = RetentionConfig() if is_anchored else options.retention
             backups = options.backups[len(self.masters)] if options.backups else 0
             sync_n = options.sync_n[len(self.masters)] if backups else 0

@@ -179,14 +179,6 @@ class SimJournal(Log):
         except JournalError:
             return 0
 
-    def forget_ids(self, below: int) -> None:
-        """Forget ids, which can fail like a trim."""
-        try:
-            super().forget_ids(below)
-        except JournalError as error:
-            self._failed(error)
-            raise
-
     def _lose(self) -> None:
         if self.waiting:
             self.waiting = ()

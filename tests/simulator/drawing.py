@@ -57,6 +57,10 @@ SHORT_FROM = 9_000_000
 SHORT = 1 / 3
 SLOW_PROCESSORS = 0.4
 """Share of these later seeds in which nodes sometimes take few turns, and find much work in each."""
+FORGETFUL = 0.2
+"""Share of all seeds in which masters forget ids within seconds, and clients use theirs again."""
+OF_COPIES = ("empty worker", "damage worker", "spoil worker", "copy worker", "remove worker", "wipe", "store failure")
+"""Faults after which a copy has to be made anew."""
 MOST_MASTERS = 6
 FAULTS_OF_MEMBERS = {
     "add master": 3 * SECOND_US,
@@ -107,6 +111,8 @@ def _sync(rng: Random) -> dict[str, Any]:
 def draw(seed: int) -> Options:
     """Return the options of a seed."""
     drawn = _drawn(seed)
+    if (rng := Random(13 * seed + 5)).random() < FORGETFUL:
+        drawn = forgetful(drawn, rng)
     if seed % SPLITS_FROM < LARGE_FROM:
         return drawn
     if Random(seed * 19 + 1).random() < SLOW_PROCESSORS:
@@ -114,6 +120,26 @@ def draw(seed: int) -> Options:
     if seed % LARGE_EVERY == 0:
         drawn = replace(drawn, load=replace(drawn.load, large=LARGE))
     return _shortened(drawn) if seed % SPLITS_FROM >= SHORT_FROM else drawn
+
+
+def forgetful(options: Options, rng: Random) -> Options:
+    """Return the same world with masters that forget ids within seconds, and clients that use theirs again."""
+    # Where sides of a split go on, they need what they have to go back to.
+    is_parting = options.seed >= MEMBERS_FROM
+    depths, sizes = ((SECOND_US, 2 * SECOND_US), (100_000,)) if is_parting else ((1_000, 100_000, 500_000), (1, 3))
+    retention = replace(options.retention, max_size=rng.choice(sizes), hard_limit=0, slack=1, max_depth_us=rng.choice(depths))
+    retention = replace(retention, known_ids=rng.choice((0, 0, 5)), ids_at_once=rng.choice((2, 4)))
+    # No log reaches back to its start, so the content survives in copies only.
+    faults = {name: every_us for name, every_us in options.faults.items() if name not in OF_COPIES}
+    load = replace(options.load, again=rng.choice((0.3, 0.8)))
+    if is_parting:
+        # A clock that runs ahead by more than the depth gives up what its master has to go back to.
+        faults.pop("clock jump", None)
+        # Without a worker that executes, a master has no state to give.
+        workers, spares = (tuple(max(1, count) for count in counts) for counts in (options.workers, options.spares))
+        options = replace(options, skew_us=0, drift=0.0, workers=workers, spares=spares)
+    # Masters that are idle forget what they wrote last, and that is work.
+    return replace(options, retention=retention, load=load, faults=faults, forgets=True, looks_on=False)
 
 
 def _shortened(drawn: Options) -> Options:

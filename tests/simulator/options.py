@@ -76,6 +76,8 @@ class Load:
     keys: int = 5
     large: int = 0
     """Number of large transactions."""
+    again: float = 0.0
+    """Share of the writes that are handed in again much later, when their ids may be forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,8 @@ class Options:
     """Whether the first worker of each site is its dedicated probe."""
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     """For all masters except that of the anchor, whose log must reach back to its start."""
+    forgets: bool = False
+    """Whether all masters forget ids within seconds, and so that of the anchor trims its log, too."""
     accept_limit: int = 100_000
     apply_limit: int = 1_000_000
     wire: Wire = field(default_factory=Wire)
@@ -178,7 +182,7 @@ class Options:
                 for key in type(ours).__dataclass_fields__
                 if getattr(ours, key) != getattr(theirs, key)
             ]
-        for name in ("late", "dedicated_probe", "retention", *_SINGLE):
+        for name in ("late", "dedicated_probe", "retention", "forgets", *_SINGLE):
             if getattr(self, name) != getattr(usual, name):
                 parts.append(f"{name}={getattr(self, name)}")
         return " ".join(parts) + " faults=" + ",".join(sorted(self.faults))

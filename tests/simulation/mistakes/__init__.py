@@ -3,6 +3,7 @@
     catalogue.py     all of them, by what goes wrong; those of the order and of what is durable are here
     patches.py       what mistakes are made of
     log.py           the log on the disk, and what may wait for a flush
+    forgetting.py    ids that are forgotten, and come again
     epochs.py        epochs, and masters that come and go
     modes.py         the strategies none, simple and smart, and the step between them and quorum
     workers.py       workers: followers, loads, snapshots, judgement; and their store, when it crashes between two steps

@@ -36,6 +36,7 @@ from brokerha.sync.state import HybridClock, SyncState
 from brokerha.sync.streams import Incoming, IncomingQueue, Stream
 from tests.simulation.mistakes.backups import BACKUP_MISTAKES
 from tests.simulation.mistakes.epochs import EPOCH_MISTAKES, MEMBER_MISTAKES
+from tests.simulation.mistakes.forgetting import FORGETTING_MISTAKES
 from tests.simulation.mistakes.log import DEFERRING_MISTAKES, LOG_MISTAKES
 from tests.simulation.mistakes.modes import CHOOSING_MISTAKES, MODE_MISTAKES
 from tests.simulation.mistakes.patches import Patch, always, nothing
@@ -223,6 +224,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "workers not sent again": lambda: [(Feed, "_messages_for", _never_again)],
     "worker executes again": lambda: [(WorkerCore, "_on_items", _execute_again)],
     **LOG_MISTAKES,
+    **FORGETTING_MISTAKES,
     **DEFERRING_MISTAKES,
     **WORKER_MISTAKES,
     **STORE_MISTAKES,

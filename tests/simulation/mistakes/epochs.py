@@ -177,12 +177,6 @@ def _install_without_base(self: Epochs, sync: SyncState, result: RoundResult, no
     return _before(self, sync, result, now)
 
 
-def _park_recovered_again(sync: SyncState, epoch: Epoch) -> None:
-    own = [txid for _, txid, origin in epoch.recovered if origin == sync.node and txid in sync.pending]
-    begin(sync, epoch)
-    sync.parked.extendleft(reversed(own))
-
-
 def _park_twice(sync: SyncState, epoch: Epoch) -> None:
     waited = list(sync.parked)
     begin(sync, epoch)
@@ -267,7 +261,6 @@ EPOCH_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "number of an epoch used twice": lambda: [(Proposing, "begin_attempt", _same_number_again)],
     "epoch installed that was not promised": lambda: [(Epochs, "on_install", _install_unpromised)],
     "epoch installed without its base": lambda: [(Epochs, "before", _install_without_base)],
-    "recovered entries parked again": lambda: [(epochs_module, "begin", _park_recovered_again)],
     "own entries parked twice at install": lambda: [(epochs_module, "begin", _park_twice)],
     "clock not moved above the epoch": lambda: [(epochs_module, "begin", _clock_stays)],
     "posts of another epoch accepted": lambda: [(PeerTable, "_refusal", _any_epoch)],

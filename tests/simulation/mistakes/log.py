@@ -115,14 +115,14 @@ def _too_new(self: Segments, values: Any, unsynced: list[str], gone: list[Segmen
 
 
 def _forget_memory(self: Ids, packed: Any) -> None:
-    _read_ids(self, [packed[0], [], [], *packed[3:]])
+    _read_ids(self, [packed[0], [], [], *packed[3:5], [], packed[6]])
 
 
 _read_ids = Ids.read
 
 
 def _forget_runs(self: Ids, packed: Any) -> None:
-    _read_ids(self, [*packed[:3], []])
+    _read_ids(self, [*packed[:6], []])
 
 
 def _ahead(self: Index, number: int, offset: int) -> None:

@@ -196,5 +196,7 @@ class CopyChecks:
         is_good = anchor is not None and to == anchor.node and not master.is_wiped and not is_settling
         # A copy with an LSN below the master's adopted state cannot follow either.
         is_good = is_good and self._truth.applied[to] >= self._truth.mirrors[sender].state_lsn
+        # Without the log from its start on, one that was away can lag too far.
+        is_good = is_good and not world.options.forgets
         check(not is_good or self._truth.may_differ, "F12", "a good copy is not replaced", to=to, reason=order.reason)
         check(to not in order.sources, "F12", "nobody loads from itself", to=to, sources=order.sources)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from brokerha.log.log import Log
 from brokerha.model.epochs import Epoch
 from brokerha.model.fingerprints import text_of
+from brokerha.model.forgetting import BODY as FORGETTING
+from brokerha.model.forgetting import is_forgetting
 from brokerha.model.ids import Entry, Lsn, NodeId
 from brokerha.model.records import (
     Accepted,
@@ -94,14 +96,17 @@ class DurableChecks:
         truth = self._truth
         for txid, body in record.items:
             known = body in self._clients.bodies_of(txid) or self._tx_clients.is_body_of(txid, body)
+            known |= is_forgetting(txid) and body == FORGETTING
             check(known, "S2", "only what was submitted is accepted", node=node, txid=txid)
-            check(txid not in mirror.accepted, "S2", "accepted once", node=node, txid=txid)
+            is_new = txid not in mirror.accepted or truth.is_new(txid, mirror.told_lsn)
+            check(is_new, "S2", "accepted once, while the id is known", node=node, txid=txid)
             mirror.accepted.add(txid)
+            mirror.stamped.discard(txid)
             mirror.bodies.add((node, txid))
             if node in truth.before_wipe and truth.world.options.wipes:
                 continue
             truth.bodies[node, txid] = body
-            if txid not in truth.lsn_of:
+            if truth.is_new(txid, truth.lsn):
                 truth.waiting.setdefault(txid, []).append(node)
 
     def _held(self, node: NodeId, mirror: Mirror, record: BodiesHeld) -> None:
@@ -162,7 +167,7 @@ class DurableChecks:
         """Check an entry that a master adds first, which decides its place for all."""
         truth = self._truth
         timestamp, txid, origin = entry
-        check(txid not in truth.lsn_of, "S2", "each transaction id once", node=node, txid=txid)
+        check(truth.is_new(txid, truth.lsn), "S2", "each transaction id once, while it is known", node=node, txid=txid)
         mirror = truth.mirrors[node]
         epoch = mirror.epoch
         recovered = epoch.recovered if epoch else ()
@@ -187,12 +192,11 @@ class DurableChecks:
             lacking = set(epoch.members if epoch else truth.founders) - held
             check(not lacking, "S6", "durable at all members", node=node, entry=entry, lacking=lacking)
         truth.epoch_at.append(mirror.epoch_id)
-        truth.canon.append(entry)
-        truth.lsn_of[txid] = truth.lsn
+        truth.extend(entry)
         truth.waiting.pop(txid, None)
         body = truth.bodies[origin, txid]
         truth.model.fold(txid, entry[0], body)
-        is_live = self._clients.is_live(txid, body) or self._tx_clients.is_known(branch_id(txid))
+        is_live = is_forgetting(txid) or self._clients.is_live(txid, body) or self._tx_clients.is_known(branch_id(txid))
         check(is_live, "replies", "what was refused does not come to be", node=node, txid=txid)
 
     def _installed(self, node: NodeId, mirror: Mirror, epoch: Epoch) -> None:
@@ -252,13 +256,14 @@ class DurableChecks:
         truth = self._truth
         if isinstance(record, IdsTaken):
             mirror.known.update(txid for txid, _ in record.ids)
-            wrong = [txid for txid, lsn in record.ids if truth.lsn_of.get(txid) != lsn]
+            wrong = [txid for txid, lsn in record.ids if lsn not in truth.places.get(txid, ())]
             check(not wrong, "S3", "a state says LSNs as they are", node=node, wrong=wrong)
             return
         check(mirror.lsn < record.lsn <= truth.lsn, "S1", "a state is ahead", node=node, lsn=record.lsn, was=mirror.lsn)
         canon = truth.canon[record.lsn - 1]
         check(record.last == canon, "S1", "a state ends with the queue's", node=node, here=record.last, elsewhere=canon)
-        unknown = [txid for _, txid, _ in truth.canon[mirror.lsn : record.lsn] if txid not in mirror.known]
+        first = max(mirror.lsn, truth.ids_from(record.lsn) - 1)
+        unknown = [txid for _, txid, _ in truth.canon[first : record.lsn] if txid not in mirror.known]
         check(not unknown, "S2", "what is in a state is known", node=node, unknown=unknown)
         right = truth.model.fingerprints[record.lsn]
         is_right = text_of(record.fingerprint) == right or truth.may_differ
@@ -296,5 +301,7 @@ class DurableChecks:
         held = journal.ordered(first, max(0, truth.lsn - first + 1))
         check(held == truth.canon[first - 1 : first - 1 + len(held)], "S1", "one order, in full", node=node)
         for lsn, (_, txid, origin) in enumerate(held, first):
-            check(journal.lsn_of(txid) == lsn, "S3", "an LSN is kept", node=node, txid=txid, lsn=lsn)
+            found = journal.known([txid]).get(txid)
+            is_kept = found in truth.places[txid] and lsn <= found
+            check(is_kept, "S3", "an LSN is kept", node=node, txid=txid, lsn=lsn)
             check(journal.body(origin, txid) == truth.bodies[origin, txid], "S8", "a body is kept", node=node, txid=txid)

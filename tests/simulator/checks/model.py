@@ -37,6 +37,7 @@ from brokerha.model.operations import (
     QuadsChanged,
     Update,
     message_id,
+    operations_to_execute,
     unpack_operations,
 )
 from brokerha.model.outside.authors import taken_author
@@ -88,7 +89,7 @@ class Model:
     def fold(self, txid: TxId, timestamp: Timestamp, body: bytes) -> None:
         """Execute the transaction at the next LSN."""
         branch = branches.branch_of(body)
-        operations = unpack_operations(body) if branch is None else []
+        operations = operations_to_execute(body) if branch is None else []
         by = taken_author(operations)
         if any(isinstance(operation, ON_STAGED) for operation in operations):
             rejected = not self._on_staged(txid, timestamp, operations, by)

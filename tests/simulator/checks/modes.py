@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from brokerha.log.log import Log
 from brokerha.model.epochs import Epoch
+from brokerha.model.forgetting import forgotten_below, is_forgetting
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import APPLIED
 from brokerha.model.records import Accepted, Added, ContentTaken, EpochInstalled, EpochPromised, Outcomes, Record, Rewound
@@ -64,13 +65,16 @@ class ModeCheckers(Checkers):
         match record:
             case Accepted():
                 mirror.accepted.update(txid for txid, _ in record.items)
+                self.truth.bodies.update(((node, txid), body) for txid, body in record.items)
             case Added():
                 check(record.first_lsn == len(queue) + 1, "S1", "LSNs have no gap", node=node, first=record.first_lsn)
-                there = {txid for _, txid, _ in queue}
                 self._keep_promises(node, record)
-                twice = [txid for _, txid, _ in record.entries if txid in there]
-                check(not twice, "S2", "each transaction id once", node=node, twice=twice)
-                queue.extend(record.entries)
+                for entry in record.entries:
+                    is_new = _is_new(entry[1], queue)
+                    check(is_new, "S2", "each transaction id once, while it is known", node=node, txid=entry[1])
+                    self._world.faults_seen["ids forgotten"] += is_forgetting(entry[1])
+                    self._world.faults_seen["id came again"] += any(entry[1] == txid for _, txid, _ in queue)
+                    queue.append(entry)
             case Rewound():
                 check(record.lsn <= len(queue), "S1", "a queue goes back", node=node, lsn=record.lsn, was=len(queue))
                 grows = record.lineage > self.lineages[node]
@@ -177,9 +181,10 @@ class ModeCheckers(Checkers):
         """Check that every copy has the content of the queue, executed in order."""
         model = Model()
         journal = self._world.masters[0].journal
-        for timestamp, txid, origin in self.queues[self.truth.members[0]]:
-            body = journal.body(origin, txid)
-            check(body is not None, "S8", "what is synchronised has its body", txid=txid)
+        for lsn, (timestamp, txid, origin) in enumerate(self.queues[self.truth.members[0]], 1):
+            body = self.truth.bodies.get((origin, txid))
+            is_held = lsn < journal.first_lsn() or journal.body(origin, txid) == body
+            check(body is not None and is_held, "S8", "what is synchronised has its body", txid=txid)
             model.fold(txid, timestamp, body or b"")
         for worker in self._world.workers:
             same = worker.copy.applied().fingerprint == model.fingerprints[-1]
@@ -195,6 +200,12 @@ class ModeCheckers(Checkers):
                 lsn = master.journal.lsn_of(txid)
                 effects = [result.effect for result in master.journal.results(lsn, 1)] if lsn else []
                 check(not any(effects), "S7", "nothing is executed twice", node=master.node, txid=txid, lsn=lsn)
+
+
+def _is_new(txid: TxId, queue: Sequence[Ordered]) -> bool:
+    """Tell whether an id is none of a queue, or is forgotten there."""
+    ids_from = max([forgotten_below(each) for _, each, _ in queue if is_forgetting(each)], default=0)
+    return max([lsn for lsn, (_, each, _) in enumerate(queue, 1) if each == txid], default=-1) < ids_from
 
 
 def _nothing(*_arguments: object, **_named: object) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from brokerha.model.epochs import FIRST, Change, Epoch, EpochId
+from brokerha.model.forgetting import forgotten_below, is_forgetting
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.operations import ResultRow
 from brokerha.model.wire.epoch_messages import EpochReport, Row
@@ -119,6 +120,11 @@ class Truth:
         self.epoch_at: list[EpochId] = []
         """Epoch in which each place of the canon was first added."""
         self.lsn_of: dict[TxId, Lsn] = {}
+        """The newest LSN of each transaction id."""
+        self.places: dict[TxId, list[Lsn]] = {}
+        """All LSNs of each transaction id: one that was forgotten can come again."""
+        self.floors: list[tuple[Lsn, Lsn]] = []
+        """Of each entry that forgets ids: its LSN, and the LSN below which it forgets them."""
         self.results: list[ResultRow] = []
         self.model = Model()
         self.streams: dict[NodeId, list[Entry]] = {node: [] for node in self.members}
@@ -148,6 +154,26 @@ class Truth:
     def lsn(self) -> Lsn:
         """Length of the canon."""
         return len(self.canon)
+
+    def extend(self, entry: Ordered) -> None:
+        """Take an entry to the end of the canon."""
+        self.canon.append(entry)
+        txid = entry[1]
+        self.lsn_of[txid] = self.lsn
+        self.places.setdefault(txid, []).append(self.lsn)
+        if is_forgetting(txid):
+            self.floors.append((self.lsn, forgotten_below(txid)))
+            self.world.faults_seen["ids forgotten"] += 1
+        if len(self.places[txid]) > 1:
+            self.world.faults_seen["id came again"] += 1
+
+    def ids_from(self, end: Lsn) -> Lsn:
+        """Return the LSN below which ids are forgotten, in a queue that ends at an LSN."""
+        return max([below for lsn, below in self.floors if lsn <= end], default=0)
+
+    def is_new(self, txid: TxId, end: Lsn) -> bool:
+        """Tell whether an id is none of a queue that ends at an LSN, or is forgotten there."""
+        return max([lsn for lsn in self.places.get(txid, ()) if lsn <= end], default=-1) < self.ids_from(end)
 
     def holders(self, entry: Ordered, number: int, epoch: EpochId) -> set[NodeId]:
         """Return members of an epoch that hold an entry durably (or held it before their disk was lost).

@@ -9,7 +9,7 @@ take effect.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation, pack_operations
@@ -23,6 +23,8 @@ USERS = ("", "anna", "bert")
 """Users for the writes, as the door names them."""
 RETRY_US = (20_000, 300_000)
 """Pause before a write is handed in again."""
+AGAIN_US = (200_000, 6_000_000)
+"""Time until a write is handed in once more, whatever became of it."""
 
 PATIENCE_MS = 2_000
 """Least patience of clients after healing, when frequent repetition is useless."""
@@ -90,6 +92,9 @@ class Clients:
                 world.at(at_us + rng.randint(0, 50_000), self.hand_in, write, None)
             if rng.random() < load.conflict:
                 world.at(at_us + rng.randint(0, 50_000), self.hand_in, self._new_write(txid, -number - 1), None)
+            elif load.again and rng.random() < load.again:
+                again = self._kept(replace(write))
+                world.at(at_us + rng.randint(*AGAIN_US), self.hand_in, again, None)
 
         span_us = max(1, at_us - world.now_us)
         for number in range(load.large):
