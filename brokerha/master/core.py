@@ -416,14 +416,15 @@ class MasterCore:
 
     def _forget_ids(self, below: Lsn, now: Instant) -> None:
         """Propose an entry that forgets ids below an LSN, if it is worth it and the other masters leave it to this one."""
+        masters = self.sync.peers
         # A master that comes back tells of entries of an older epoch: whether they are in the order is told by their ids alone.
-        if not self.sync.is_whole():
+        # One that is to be added reads entries that the others hold no more.
+        if not self.sync.is_whole() or masters.outside:
             return
         done = max(self.history.ids_from(self._carried_lsn), self._forgetting_below)
         least = max(self.config.retention.ids_at_once, (self._carried_lsn - done) // 8)
         if below - done < least or self.withheld or self.transacting.refusal(now) is not None:
             return
-        masters = self.sync.peers
         needed = [peer.row.ids_from for peer in masters.peers.values() if peer.row is not None]
         below = min([below, self.sync.ids_needed_from(), *needed])
         if below - done < least:

@@ -126,14 +126,18 @@ def forgetful(options: Options, rng: Random) -> Options:
     """Return the same world with masters that forget ids within seconds, and clients that use theirs again."""
     # Where sides of a split go on, they need what they have to go back to.
     is_parting = options.seed >= MEMBERS_FROM
-    depths, sizes = ((SECOND_US, 2 * SECOND_US), (100_000,)) if is_parting else ((1_000, 100_000, 500_000), (1, 3))
+    depths: tuple[int, ...] = (SECOND_US, 2 * SECOND_US) if is_parting else (1_000, 100_000, 500_000)
+    sizes = (100_000,) if is_parting else (1, 3)
+    if options.tx.runs:
+        # Its coordinator asks for the outcome of a transaction for a while.
+        depths = (10 * SECOND_US,)
     retention = replace(options.retention, max_size=rng.choice(sizes), hard_limit=0, slack=1, max_depth_us=rng.choice(depths))
     retention = replace(retention, known_ids=rng.choice((0, 0, 5)), ids_at_once=rng.choice((2, 4)))
     # No log reaches back to its start, so the content survives in copies only.
     faults = {name: every_us for name, every_us in options.faults.items() if name not in OF_COPIES}
     load = replace(options.load, again=rng.choice((0.3, 0.8)))
-    if is_parting:
-        # A clock that runs ahead by more than the depth gives up what its master has to go back to.
+    if is_parting or options.tx.runs:
+        # A clock that runs ahead by more than the depth gives up what its master has to go back to, or what clients ask for.
         faults.pop("clock jump", None)
         # Without a worker that executes, a master has no state to give.
         workers, spares = (tuple(max(1, count) for count in counts) for counts in (options.workers, options.spares))

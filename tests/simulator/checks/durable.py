@@ -269,6 +269,7 @@ class DurableChecks:
         is_right = text_of(record.fingerprint) == right or truth.may_differ
         check(is_right, "S7", "results begin anew from the right content", node=node)
         mirror.lsn = mirror.executed = mirror.state_lsn = record.lsn
+        truth.attach(node, mirror.known)
         truth.world.faults_seen["state taken"] += 1
 
     def on_start(self, node: NodeId, journal: Log) -> None:

@@ -304,6 +304,13 @@ class Truth:
             if not self.waiting[txid]:
                 del self.waiting[txid]
 
+    def attach(self, node: NodeId, txids: set[TxId]) -> None:
+        """Note that transactions of a state are those that a master has accepted, even if they are forgotten elsewhere by now."""
+        for txid in sorted(txids.intersection(self.waiting)):
+            self.waiting[txid] = [other for other in self.waiting[txid] if other != node]
+            if not self.waiting[txid]:
+                del self.waiting[txid]
+
     def missing_accepted(self, lost: set[NodeId]) -> list[TxId]:
         """Return accepted transactions that no master added, except those of lost disks."""
         return [txid for txid, nodes in self.waiting.items() if set(nodes) - lost]
