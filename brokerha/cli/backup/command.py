@@ -21,6 +21,7 @@ from brokerha.cli.common.command import (
     Row,
     cluster_file,
     columns,
+    no_misspelled_command,
     until_reached,
 )
 from brokerha.cli.common.terminal import MEGABYTE, progress
@@ -129,7 +130,7 @@ COLUMNS = columns(
     "size", "segments", "problem",
 )  # fmt: skip
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the backup.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", callback=no_misspelled_command, help="Name of the backup.")]
 
 
 app = Group("Back the cluster up (backup NAME), list and verify backups.", default="make", no_args_is_help=True)

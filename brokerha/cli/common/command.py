@@ -17,6 +17,7 @@ A command that writes during its work returns its exit code (None is 0), and tak
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import os
@@ -142,6 +143,7 @@ class Options:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _CLAUSE = re.compile(r";|:| \(")
+_LEFT_OUT = "brokerha: the word of the default command was left out"
 _NEGATIVE = re.compile(r"-[\d.]+(e[+-]?\d+)?")
 
 
@@ -284,9 +286,27 @@ def _with_default(word: str) -> type[TyperGroup]:
 
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             is_left_out = bool(args) and args[0] not in self.commands and args[0] not in ctx.help_option_names
+            ctx.meta[_LEFT_OUT] = is_left_out
             return super().parse_args(ctx, [word, *args] if is_left_out else args)
 
     return Defaulting
+
+
+def no_misspelled_command(ctx: typer.Context, name: str) -> str:
+    """Check the first argument of a default command that makes something: a misspelled word must not make it.
+
+    Any name is right after the word of the command. Raises typer.BadParameter.
+    """
+    group = ctx.parent
+    if group is None or not ctx.meta.get(_LEFT_OUT):
+        return name
+    commands: Mapping[str, Any] = group.command.commands  # type: ignore[attr-defined]
+    if close := difflib.get_close_matches(name.lower()[:64], commands, n=1):
+        path = group.command_path
+        raise typer.BadParameter(
+            f"{name!r}: did you mean {path} {close[0]}? for something of this name write {ctx.command_path} {name}"
+        )
+    return name
 
 
 def _program_of(function: Callable[..., Any], defaults: Mapping[str, Any]) -> Callable[..., int]:

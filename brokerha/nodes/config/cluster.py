@@ -58,7 +58,7 @@ class MasterEntry:
     )
     probe: str = setting(
         "",
-        "The worker of this master that executes transactions, if it is always the same one.",
+        "The worker of this master in this file that executes transactions, if it is always the same one.",
         default_text="the workers in sync take turns",
         example='"w1"',
     )

@@ -69,6 +69,22 @@ def _check_members(document: Document) -> None:
         if master not in masters:
             problem = f'{table.section} "{table["id"]}" belongs to "{master}", which is no master of this file'
             fail(table.where("master"), problem, f'write master = "{nearest(master, masters)}"')
+    for table in document.of("master"):
+        if table["probe"]:
+            workers = [each["id"] for each in document.of("worker") if each["master"] == table["id"]]
+            _check_probe(table, workers)
+
+
+def _check_probe(master: Table, workers: list[str]) -> None:
+    """A probe that is not there would leave the workers to take over from each other, as if it had died."""
+    probe, node = master["probe"], master["id"]
+    if probe in workers:
+        return
+    remedy = f'remove this line, or write its [[worker]] with id = "{probe}" and master = "{node}"'
+    if workers:
+        likely = workers[0] if len(workers) == 1 else nearest(probe, workers)
+        remedy = f'write probe = "{likely}", or remove this line' if likely in workers else f"write {likely}, or remove this line"
+    fail(master.where("probe"), f'probe = "{probe}" is no worker of master "{node}" in this file', remedy)
 
 
 def _check_brokers(document: Document) -> None:

@@ -75,6 +75,32 @@ def test_the_answer_can_be_read_by_a_program(run, cluster):
     assert json.loads(ran.out) == {"worker": "w2", **task("done")["answer"]}  # type: ignore[dict-item]
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["lsit"], "list"),
+        (["ls"], "list"),
+        (["verfy"], "verify"),
+        (["Verify"], "verify"),
+        (["--incremental", "lsit"], "list"),
+        (["-c", "cluster.toml", "list"], "list"),
+    ],
+)
+def test_a_misspelled_command_makes_no_backup(run, cluster, words, meant):
+    client = cluster(backup=task("done", 100))
+    ran = run("backup", *words)
+    assert (ran.code, ran.out) == (64, "")
+    assert f"did you mean brokerha backup {meant}?" in ran.err
+    assert f"brokerha backup make {words[-1]}" in ran.err
+    assert client.calls == []
+
+
+def test_a_backup_can_have_a_name_like_a_command(run, cluster):
+    client = cluster(backup=task("done", 100))
+    assert run("backup", "make", "lists", *URL).code == 0
+    assert ("backup", "lists") in [call[:2] for call in client.calls]
+
+
 def test_a_backup_that_failed_says_why(run, cluster):
     cluster(backup=task(), task=task("failed", reason="the disk is full"))
     ran = run("backup", "monday", *URL)

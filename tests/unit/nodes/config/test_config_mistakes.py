@@ -271,6 +271,31 @@ def test_a_mistake_has_one_text_with_place_and_remedy(tmp_path, name):
     assert complaint(tmp_path, GOOD.replace(right, wrong, 1)) == text
 
 
+@pytest.mark.parametrize(
+    ("probe", "text"),
+    [
+        ("w11", 'cluster.toml:9: probe = "w11" is no worker of master "m1" in this file: write probe = "w1", or remove this line'),
+        ("w2", 'cluster.toml:9: probe = "w2" is no worker of master "m1" in this file: write probe = "w1", or remove this line'),
+        (
+            "nope",
+            'cluster.toml:9: probe = "nope" is no worker of master "m1" in this file: write probe = "w1", or remove this line',
+        ),
+    ],
+)
+def test_a_probe_is_a_worker_of_its_master(tmp_path, probe, text):
+    head = 'http = "127.0.0.1:7201"\n'
+    assert complaint(tmp_path, GOOD.replace(head, f'{head}probe = "{probe}"\n', 1)) == text
+    assert load(tmp_path, GOOD.replace(head, f'{head}probe = "w1"\n', 1)).masters[0].probe == "w1"
+
+
+def test_a_probe_of_a_master_without_workers_is_refused(tmp_path):
+    text = GOOD.partition("[[worker]]")[0].replace('http = "127.0.0.1:7201"', 'probe = "w1"', 1)
+    assert complaint(tmp_path, text) == (
+        'cluster.toml:8: probe = "w1" is no worker of master "m1" in this file: '
+        'remove this line, or write its [[worker]] with id = "w1" and master = "m1"'
+    )
+
+
 def test_a_file_without_a_master_is_refused(tmp_path):
     text = GOOD.partition("[[master]]")[0]
     assert complaint(tmp_path, text) == 'cluster.toml:1: the cluster has no master: write [[master]] and id = "m1"'
