@@ -31,12 +31,12 @@ from brokerha.model.errors import (
     Closed,
     InvalidRequest,
     NotReady,
-    OutcomeUnknown,
     ProtocolError,
     ReadOnly,
     Unreachable,
     error_named,
     may_pass,
+    write_unknown,
 )
 from brokerha.model.gathering import Gathering
 from brokerha.model.ids import TxId
@@ -336,8 +336,7 @@ class HttpLane:
     def _refuse(self, write: _Write, error: BrokerhaError) -> None:
         # A temporary refusal by one node says nothing about a write that another node can have taken in.
         if write.may_be_there and not isinstance(error, InvalidRequest):
-            text = f"outcome unknown of transaction {write.txid}: {error}"
-            self._complete(write, OutcomeUnknown(write.txid, text))
+            self._complete(write, write_unknown(write.txid, str(error)))
         elif isinstance(error, Unreachable):
             self._complete(write, error)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from brokerha.model.errors import BrokerhaError, Conflict, OutcomeUnknown, Rejected, error_named
+from brokerha.model.errors import BrokerhaError, Conflict, Rejected, error_named, write_unknown
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.requests import REFUSED, REJECTED_STATUS, UNKNOWN, Reply
 
@@ -36,7 +36,7 @@ def error_of_reply(reply: Reply) -> BrokerhaError | None:
     if reply.status == REJECTED_STATUS:
         return (Conflict if is_conflict(reply) else Rejected)(reply.reason, reply.txid, reply.lsn)
     if reply.status == UNKNOWN:
-        return OutcomeUnknown(reply.txid, f"outcome unknown of transaction {reply.txid}: {reply.reason or 'ask again'}")
+        return write_unknown(reply.txid, reply.reason or "there was no answer in its time")
     if reply.status == REFUSED:
         return error_named(reply.error, reply.reason)
     return None

@@ -153,6 +153,13 @@ class OutcomeUnknown(BrokerhaError):
         self.txid = txid
 
 
+def write_unknown(txid: str, reason: str) -> OutcomeUnknown:
+    """Return the error of a write without an answer. It says how to try again safely, also without a key of one's own."""
+    return OutcomeUnknown(
+        txid, f"outcome unknown of transaction {txid}: {reason}; ask for it, or send it again with this id as its key"
+    )
+
+
 class NotReady(BrokerhaError):
     """This node cannot serve the request now; the text says why, and the request can be tried again."""
 

@@ -44,7 +44,7 @@ _CODES: tuple[tuple[type[errors.BrokerhaError], int], ...] = (
 
 _REMEDIES: tuple[tuple[type[errors.BrokerhaError], str], ...] = (
     (errors.Unreachable, "start the nodes (brokerha up), or name another one with --url"),
-    (errors.OutcomeUnknown, "ask later with: brokerha wait {txid}"),
+    (errors.OutcomeUnknown, "ask later with: brokerha wait {txid}; the same write with --key {txid} takes effect once"),
     (errors.NotReady, "try again; brokerha status says what is missing"),
     (errors.NotAllowed, "say who you are with BROKERHA_TOKEN_FILE, or BROKERHA_USER and BROKERHA_PASSWORD_FILE"),
     (errors.Conflict, "nothing was changed; run it again"),

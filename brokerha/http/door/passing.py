@@ -21,9 +21,19 @@ from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call
 from brokerha.http.guard import demand_operations, limited
 from brokerha.local_reads.asking import LocalReads
-from brokerha.model.errors import BrokerhaError, InvalidRequest, OutcomeUnknown, ReadOnly, Rejected, TimedOut, UnknownRepository
+from brokerha.model.errors import (
+    BrokerhaError,
+    InvalidRequest,
+    OutcomeUnknown,
+    ReadOnly,
+    Rejected,
+    TimedOut,
+    UnknownRepository,
+    write_unknown,
+)
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operations import BODY_LIMIT_BYTES, Operation
+from brokerha.model.outside.commands import is_change, outcome_unknown
 from brokerha.model.requests import APPLIED_LEVEL, Reply
 from brokerha.model.reserved.staging import COMMIT, DROP, STAGE, pause_s
 from brokerha.model.wire.messages import Read
@@ -71,7 +81,7 @@ async def write(
     try:
         reply = await call.door.settled(future, timeout_ms)
     except TimeoutError:
-        raise OutcomeUnknown(txid, f"outcome unknown of transaction {txid}: the node did not answer in time") from None
+        raise write_unknown(txid, "the node did not answer in time") from None
     error = error_of_reply(reply)
     if error is not None:
         raise error
@@ -170,14 +180,15 @@ async def _read_near(
 
 
 async def command(call: Call, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Have the master carry out an operator's command. Raises its refusal, or TimedOut without an answer."""
+    """Have the master carry out an operator's command. Raises its refusal; without an answer OutcomeUnknown, or TimedOut for a look."""
     timeout_ms = call.timeout_ms()
     future = call.front.command(name, arguments, timeout_ms)
     note_command(future, call.front.node_id, name, arguments, call.user_name(), call.address())
     try:
         return await call.door.settled(future, timeout_ms)
     except TimeoutError:
-        raise TimedOut("the node did not say in time what became of it: look at its status, and try again") from None
+        late = "the node did not answer in time"
+        raise (outcome_unknown(name, late) if is_change(name, arguments) else TimedOut(f"{late}: try again")) from None
 
 
 def done(reply: Reply, status: int = 204) -> Answer:

@@ -15,7 +15,7 @@ from brokerha.master import split_report
 from brokerha.master.command_arguments import check_command
 from brokerha.master.site_commands import SiteCommands
 from brokerha.master.split_report import Facts, facts_of
-from brokerha.model.errors import BrokerhaError, NotReady, TimedOut
+from brokerha.model.errors import BrokerhaError, NotReady, OutcomeUnknown
 from brokerha.model.records import History
 from brokerha.nodes.loop import NodeLoop, complete
 from brokerha.nodes.master.journal_lines import of_one_lineage
@@ -77,7 +77,7 @@ class Commands:
     def _tell(self, runner: MasterRunner, future: Future[Answer], answer: Answer) -> None:
         """Answer once enough backups hold the change."""
         if len(self._waiting) >= WAITING_LIMIT:
-            complete(future, TimedOut(f"{WAITING_LIMIT} commands wait for the backups already; see status"))
+            complete(future, _unknown(f"{WAITING_LIMIT} commands wait for the backups already"))
             return
         self._waiting.add(future)
 
@@ -93,7 +93,13 @@ class Commands:
         open_, self._open = self._open, []
         waiting, self._waiting = self._waiting, set()
         for future in (*(each[0] for each in open_), *waiting):
-            complete(future, TimedOut(f"whether it was carried out is unknown, see status: {reason}"))
+            complete(future, _unknown(reason))
+
+
+def _unknown(reason: str) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        "", f"whether it was carried out is unknown: {reason}: look with `brokerha status` before you give it again"
+    )
 
 
 class SplitReports:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from brokerha.master.command_arguments import check_command
-from brokerha.model.errors import BrokerhaError, InvalidRequest, TimedOut, error_named
+from brokerha.model.errors import BrokerhaError, InvalidRequest, OutcomeUnknown, error_named
 from brokerha.model.ids import NodeId
 from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.model.wire.process_messages import NodeAnswer, NodeOrder
@@ -51,7 +51,7 @@ class Orders:
         return name == PROMOTE or arguments["node"] in self._role.processes
 
     def give(self, name: str, arguments: Answer) -> Future[Answer]:
-        """Carry out a command, or pass it on. The future raises WrongState, NotReady, TimedOut; the call InvalidRequest."""
+        """Carry out a command, or pass it on. The future raises WrongState, NotReady, OutcomeUnknown; the call InvalidRequest."""
         node, is_forced = arguments["node"], bool(arguments.get("force"))
         if node not in self._role.processes:
             raise InvalidRequest(f"{node!r} is no process of {self._role.master}: {', '.join(self._role.processes)}")
@@ -76,7 +76,8 @@ class Orders:
             oldest = next(iter(self._waiting)) if len(self._waiting) > WAITING_LIMIT else ""
             given_up = self._waiting.pop(oldest, None)
         if given_up is not None:
-            complete(given_up[1], TimedOut(f"{given_up[0]} did not answer: look at its status, and try again"))
+            text = "did not answer: whether it was carried out is unknown: look with `brokerha status` before you give it again"
+            complete(given_up[1], OutcomeUnknown("", f"{given_up[0]} {text}"))
         message = Outgoing(node, NodeOrder(request, command, is_forced))
         self._loop.call_for(future, lambda: self._runner.transport.send([message]))
         return future

@@ -21,7 +21,7 @@ import structlog
 
 from brokerha.client.outcomes import error_of_reply, is_conflict
 from brokerha.master.command_arguments import check_command
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, OutcomeUnknown
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.operation_checks import TABLE as TABLE_KIND
 from brokerha.model.operations import Operation, pack_operations
@@ -121,7 +121,8 @@ class MasterSettings:
 
     def _serve(self, now: Instant) -> None:
         for wish in [each for each in self._wishes if now.mono_ms >= each.ends_ms]:
-            self._fail(wish, TimedOut(f"it is not known what became of {wish.name}: brokerha settings get {wish.name} tells"))
+            text = f"it is not known what became of {wish.name}: brokerha settings get {wish.name} tells"
+            self._fail(wish, OutcomeUnknown("", text))
         if self._is_behind() and now.mono_ms >= self._look_at_ms():
             self._look(now)
 

@@ -162,7 +162,7 @@ def test_the_program_ends_with_these_codes_as_a_process(tmp_path):
     ("error", "code", "text"),
     [
         (errors.Rejected("no table"), 2, "no table; nothing was changed"),
-        (errors.OutcomeUnknown("t1"), 2, "ask later with: brokerha wait t1"),
+        (errors.OutcomeUnknown("t1"), 2, "ask later with: brokerha wait t1; the same write with --key t1 takes effect once"),
         (errors.OutcomeUnknown("", "look before you give it again"), 2, "look before you give it again"),
         (errors.ReadOnly("the disk is full"), 2, "the disk is full; try again; brokerha status says what is missing"),
         (errors.NotReady("have the writers pause, and say it again"), 2, "have the writers pause, and say it again"),

@@ -146,7 +146,7 @@ def test_an_unknown_level_is_a_usage_error_before_anything_is_sent(run, cluster,
     ("error", "text"),
     [
         (Rejected("the repository x does not exist", "t1", 7), "the repository x does not exist; nothing was changed"),
-        (OutcomeUnknown("t1"), "ask later with: brokerha wait t1"),
+        (OutcomeUnknown("t1"), "ask later with: brokerha wait t1; the same write with --key t1 takes effect once"),
     ],
 )
 def test_a_write_that_failed_is_exit_code_2_and_one_line(run, cluster, error, text):

@@ -90,6 +90,7 @@ def test_a_deadline_that_passes_is_504_with_the_transaction_id(node: Node) -> No
 
     assert (answer.status, answer.headers["brokerha-tx"]) == (504, "mine")
     assert "outcome unknown of transaction mine" in answer.text
+    assert "send it again with this id as its key" in answer.text
 
 
 def test_a_node_that_does_not_answer_at_all_is_504_too() -> None:
@@ -101,6 +102,7 @@ def test_a_node_that_does_not_answer_at_all_is_504_too() -> None:
 
     assert (write.status, write.headers["brokerha-tx"]) == (504, "m1.1")
     assert "outcome unknown" in write.text
+    assert "send it again with this id as its key" in write.text
     assert (read.status, read.headers["brokerha-error"]) == (503, "TimedOut")
 
 

@@ -191,9 +191,33 @@ def test_a_refusal_of_the_master_comes_with_its_reason(node: Node, error: Broker
 def test_a_master_that_does_not_answer_is_not_waited_for_for_ever() -> None:
     node = Node(Commanded(), HttpLimits(timeout_ms=1, grace_ms=1))
     node.front.is_dead = True
-    for method, path, body in (("GET", "/cluster/workers", ""), ("POST", "/cluster/backup", '{"name": "a"}')):
-        answer = node.ask(method, path, body, JSON)
-        assert (answer.status, answer.headers["brokerha-error"]) == (503, "TimedOut")
+    look = node.ask("GET", "/cluster/workers", "", JSON)
+    assert (look.status, look.headers["brokerha-error"]) == (503, "TimedOut")
+    assert "try again" in look.text
+
+
+def test_of_a_change_without_an_answer_it_is_unknown_whether_it_was_carried_out() -> None:
+    node = Node(Commanded(), HttpLimits(timeout_ms=1, grace_ms=1))
+    node.front.is_dead = True
+    answer = node.ask("POST", "/cluster/backup", '{"name": "a"}', JSON)
+    assert (answer.status, answer.headers["brokerha-error"]) == (504, "OutcomeUnknown")
+    assert "whether backup was carried out is unknown: look with `brokerha backup list` before you give it again" in answer.text
+    assert "try again" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "force"),
+    [
+        ("POST", "/cluster/workers/w2/trust", '{"force": true} in the body'),
+        ("POST", "/cluster/nodes/m1-b/pause", '{"force": true} in the body'),
+        ("DELETE", "/cluster/workers/w2", "?force=true in the path"),
+    ],
+)
+def test_a_refusal_that_can_be_forced_says_how_over_http(node: Node, method: str, path: str, force: str) -> None:
+    node.front.refusal = InvalidRequest("w1 is in sync: use --force to choose all the same")
+    answer = node.ask(method, path, "", JSON)
+    assert answer.status == 400
+    assert answer.text.strip() == f"w1 is in sync: use --force (over HTTP: {force}) to choose all the same"
 
 
 @pytest.mark.parametrize(

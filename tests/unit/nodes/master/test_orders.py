@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from brokerha.model import states
-from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, WrongState
+from brokerha.model.errors import InvalidRequest, NotReady, OutcomeUnknown, WrongState
 from brokerha.model.wire.messages import Envelope, Message
 from brokerha.model.wire.process_messages import NodeAnswer, NodeOrder
 from brokerha.nodes.master import orders
@@ -91,7 +91,7 @@ def test_orders_without_an_answer_are_bounded(pair: Pair, monkeypatch: pytest.Mo
     monkeypatch.setattr(backup.orders, "on_node", lambda _envelope: True)
     first = primary.command("node-pause", {"node": backup.node_id})
     second = primary.command("node-pause", {"node": backup.node_id})
-    with pytest.raises(TimedOut, match=f"{backup.node_id} did not answer"):
+    with pytest.raises(OutcomeUnknown, match=f"{backup.node_id} did not answer"):
         first.result(WAIT_S)
     assert not second.done()
 
