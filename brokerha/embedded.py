@@ -28,7 +28,7 @@ import structlog
 
 from brokerha.client import Client
 from brokerha.http.app import open_door
-from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, NotReady, error_named
+from brokerha.model.errors import BrokerhaError, Closed, ConfigurationError, InvalidRequest, NotReady, error_named
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.requests import REFUSED, UNKNOWN, WAIT, Reply
 from brokerha.nodes.building import open_process, open_worker
@@ -132,8 +132,15 @@ class FrontWire:
     def __init__(self, cluster: EmbeddedCluster, master_ids: Sequence[NodeId]) -> None:
         self._cluster = cluster
         self._master_ids = tuple(master_ids)
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._steps: set[Future[Any]] = set()
+        """Answers to steps of transactions that somebody waits for."""
 
     def _front(self, wanted: NodeId = "") -> Front:
+        """Return the node to ask. Raises Closed, NotReady."""
+        if self._is_closed:
+            raise Closed
         wanted_ids = (wanted,) if wanted else self._master_ids
         for front in self._cluster.fronts(wanted_ids):
             return front
@@ -161,6 +168,8 @@ class FrontWire:
             except NotReady as error:
                 # The outcome is unknown only if an earlier master had the write.
                 again(left, earlier or Reply(0, txid, REFUSED, 0, "NotReady", str(error)))
+            except Closed as error:
+                complete(answer, earlier or error)
             except BrokerhaError as error:
                 complete(answer, error)
             else:
@@ -198,11 +207,30 @@ class FrontWire:
         front = self._front(str(arguments.get("node", "")))
         if what == "transact":
             step = front.transact(arguments["action"], arguments["txid"], arguments["arguments"], timeout_ms)
-            return step.result(timeout_ms / 1000 + GRACE_S)
+            return self._result(step, timeout_ms / 1000 + GRACE_S)
         return questions.answer(front, what, {**arguments, "timeout_ms": timeout_ms})
 
+    def _result(self, step: Future[Any], seconds: float) -> Any:
+        """Wait for the answer to a step. Raises its error, or Closed as soon as the wire is closed."""
+        answer: Future[Any] = Future()
+        step.add_done_callback(lambda done: complete(answer, done.exception() or done.result()))
+        with self._lock:
+            if self._is_closed:
+                complete(answer, Closed())
+            self._steps.add(answer)
+        try:
+            return answer.result(seconds)
+        finally:
+            with self._lock:
+                self._steps.discard(answer)
+
     def close(self) -> None:
-        """Do nothing: there are no connections."""
+        """End the steps that somebody waits for; there are no connections. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            waiting = list(self._steps)
+        for answer in waiting:
+            complete(answer, Closed())
 
 
 def serve(config: ClusterConfig) -> int:

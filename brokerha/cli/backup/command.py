@@ -153,13 +153,17 @@ def make(
     """Back the whole content up; you can leave out the word make. The site goes on reading and writing meanwhile.
 
     A worker that is in sync makes it in the backup folder of its machine, reads it again, and only then gives it its name: one of the first
-    master that has one in sync, without --worker. Ctrl-C ends the command, not the backup. --timeout-s is for each question, not for the whole.
+    master that has one in sync, without --worker. Ctrl-C ends the command, not the backup, and says where it goes on. --timeout-s is for each question, not for the whole.
     """
     if incremental and replace:
         raise typer.BadParameter("--incremental adds to a backup, --replace makes it anew: write one of them")
     client, task = _begun(cluster, name, worker, incremental=incremental, replace=replace)
-    task = _followed(cluster, client, task)
     at = task["worker"]
+    try:
+        task = _followed(cluster, client, task)
+    except KeyboardInterrupt:
+        exits.say(f"backup {name} goes on at {at}, and gets its name when it is complete: brokerha backup list shows it there")
+        raise
     if task["state"] != "done":
         raise StoreError(f"backup {name} at {at}: {task['reason']}")
     answer = {"worker": at, **task["answer"]}
@@ -178,6 +182,11 @@ def _begun(cluster: Cluster, name: str, worker: str, **wanted: bool) -> tuple[Cl
             return cluster.at(master), cluster.at(master).backup(name, worker=worker, **wanted)
         except NotReady as error:
             refused[master] = str(error)
+        except KeyboardInterrupt:
+            exits.say(
+                f"it is not known whether backup {name} began: brokerha backup list shows it where it was made, when it is complete"
+            )
+            raise
     raise NotReady("; ".join(f"{master}: {reason}" for master, reason in refused.items()))
 
 

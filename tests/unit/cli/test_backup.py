@@ -12,6 +12,7 @@ import typer
 import brokerha
 from brokerha.cli.backup import command as backup_module
 from brokerha.cli.backup.command import time_us
+from brokerha.cli.common.command import Cluster
 from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
 from brokerha.model.errors import NotReady, Unreachable
@@ -99,6 +100,29 @@ def test_a_backup_can_have_a_name_like_a_command(run, cluster):
     client = cluster(backup=task("done", 100))
     assert run("backup", "make", "lists", *URL).code == 0
     assert ("backup", "lists") in [call[:2] for call in client.calls]
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ({"task": KeyboardInterrupt()}, "backup monday goes on at w2, and gets its name when it is complete: brokerha backup list"),
+        ({"task": [task(done=40), KeyboardInterrupt()]}, "backup monday goes on at w2"),
+        ({"backup": KeyboardInterrupt()}, "it is not known whether backup monday began: brokerha backup list"),
+    ],
+)
+def test_ctrl_c_says_what_becomes_of_the_backup(run, cluster, answers, told):
+    cluster(**{"backup": task(), **answers})
+    ran = run("backup", "monday", *URL)
+    assert (ran.code, ran.out) == (130, "")
+    assert told in ran.err
+
+
+def test_ctrl_c_before_anything_was_asked_says_nothing(run, cluster, monkeypatch):
+    client = cluster(backup=task())
+    monkeypatch.setattr(Cluster, "masters", property(lambda _: (_ for _ in ()).throw(KeyboardInterrupt)))
+    ran = run("backup", "monday", *URL)
+    assert (ran.code, ran.out, ran.err) == (130, "", "")
+    assert client.calls == []
 
 
 def test_a_backup_that_failed_says_why(run, cluster):

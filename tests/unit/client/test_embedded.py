@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from brokerha.client import Client
 from brokerha.embedded import EmbeddedCluster, FrontWire
 from brokerha.model import errors
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply
+from tests.support.waiting import until
 
 FILE = """\
 [cluster]
@@ -38,6 +39,25 @@ def test_it_is_opened_by_the_path_of_its_file(tmp_path: Path, form: type) -> Non
         db = cluster.client()
         db.put("prices", "sku-1", b"9.90")
         assert db.get("prices", "sku-1", min_lsn="latest") == b"9.90"
+
+
+@pytest.mark.parametrize("call", ["consume", "accept"])
+def test_closing_a_client_ends_whoever_waits_for_a_message(tmp_path: Path, call: str) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(FILE)
+    with EmbeddedCluster(path) as cluster, ThreadPoolExecutor(1) as pool:
+        db = cluster.client()
+        db.put("prices", "sku-1", b"9.90")
+        waiting = pool.submit(lambda: next(db.consume("jobs")) if call == "consume" else db.accept("jobs", wait=600))
+        until(lambda: bool(db.transactions))
+        db.close()
+        with pytest.raises(errors.Closed):
+            waiting.result(60)
+        with pytest.raises(errors.Closed):
+            db.put("prices", "sku-1", b"9.90")
+        with pytest.raises(errors.Closed):
+            db.get("prices", "sku-1")
+        assert cluster.client().get("prices", "sku-1") == b"9.90"
 
 
 def test_a_master_that_could_not_begin_says_why(tmp_path: Path) -> None:
@@ -102,6 +122,13 @@ def test_what_a_master_may_have_taken_is_asked_of_the_next_until_that_knows() ->
     db = Client(FrontWire(masters, ("m1", "m2")))  # type: ignore[arg-type]
 
     assert db.put("prices", "sku-1", b"9.90", timeout=5, key="key").lsn == 7
+
+
+def test_what_a_master_may_have_taken_is_unknown_once_the_client_is_closed() -> None:
+    wire = FrontWire(Masters(LOST), ("m1",))  # type: ignore[arg-type]
+    written = wire.submit([("key", b"")], "applied", 1, 60_000)[0]
+    wire.close()
+    assert written.result(50) == LOST
 
 
 def test_what_nodes_say_does_not_land_in_the_output_of_the_program(tmp_path: Path) -> None:
