@@ -89,9 +89,14 @@ class LoadReport:
     seconds: float
 
     @property
+    def is_complete(self) -> bool:
+        """True when all input was read."""
+        return not self.result.is_stopped and not self.result.unread
+
+    @property
     def is_good(self) -> bool:
         """True when all input was read, with no more rejects than allowed."""
-        return not self.result.is_stopped and self.result.rejects <= self.max_rejects
+        return self.is_complete and self.result.rejects <= self.max_rejects
 
 
 class LoadFile(NamedTuple):

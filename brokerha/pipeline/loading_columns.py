@@ -25,7 +25,7 @@ from brokerha.model.operation_checks import KEY_LIMIT_BYTES
 from brokerha.model.operations import Operation
 from brokerha.pipeline.loading_mapping import ALL_COLUMNS, XSD, KeyForm, Mapping, Property, QuadForm, Template
 from brokerha.pipeline.places import file_system, place
-from brokerha.pipeline.publishing import ROWS_LIMIT
+from brokerha.pipeline.publishing import ROWS_LIMIT, UNREAD
 
 RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 BLANK = "_:"
@@ -282,7 +282,7 @@ def _parsed(stack: ExitStack, path: str, syntax: str, source: str, numbers: dict
         for _, line in statements(content, syntax):
             yield source, None, relabelled(line, "", numbers), None, None
     except (BrokerhaError, OSError) as error:
-        yield source, None, None, f"{str(error).splitlines()[0]}; what comes after it in this file is not loaded", path
+        yield source, None, None, f"{str(error).splitlines()[0]}{UNREAD}", path
 
 
 def _batch(rows: list[tuple[Any, ...]], is_keys: bool) -> Iterator[pa.RecordBatch]:

@@ -156,6 +156,10 @@ class Reject(NamedTuple):
     """The row: its column `text` or `statement`, else all columns as JSON."""
 
 
+UNREAD: Final = "; what comes after it in this file is not loaded"
+"""End of the reason of a reject that stands for the rest of its file."""
+
+
 @dataclass(slots=True)
 class Result:
     """Result of one partition, or of all partitions together."""
@@ -167,6 +171,8 @@ class Result:
     repeated: int = 0
     """Transactions that an earlier run or attempt had applied, and that were only answered again."""
     rejects: int = 0
+    unread: int = 0
+    """Files that were not read to their end: a reject for each is in `rejects`, and stands for any number of rows."""
     first_rejects: tuple[Reject, ...] = ()
     lsn: Lsn = 0
     """Highest LSN; 0 when the level does not report it."""
@@ -180,7 +186,7 @@ class Result:
 
     def add(self, other: Result) -> None:
         """Add another result; the first error stays."""
-        for name in ("rows", "items", "transactions", "repeated", "rejects"):
+        for name in ("rows", "items", "transactions", "repeated", "rejects", "unread"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.first_rejects = (self.first_rejects + other.first_rejects)[:SHOWN_REJECTS]
         self.lsn = max(self.lsn, other.lsn)

@@ -30,7 +30,7 @@ from brokerha.client.outcomes import Written
 from brokerha.model.errors import BrokerhaError, KeyReused, NotReady, OutcomeUnknown, Rejected, Unreachable
 from brokerha.model.ids import Lsn, TxId
 from brokerha.pipeline.places import keep
-from brokerha.pipeline.publishing import SHOWN_REJECTS, Reject, Result, SinkOptions, txid_of
+from brokerha.pipeline.publishing import SHOWN_REJECTS, UNREAD, Reject, Result, SinkOptions, txid_of
 from brokerha.pipeline.publishing_rows import Chunk, chunks
 
 FIRST_PAUSE_S: Final = 0.2
@@ -160,6 +160,7 @@ class _Work:
     def _refuse(self, rejects: list[Reject]) -> None:
         result = self._result
         result.rejects += len(rejects)
+        result.unread += sum(reject.reason.endswith(UNREAD) for reject in rejects)
         result.first_rejects = (*result.first_rejects, *rejects)[:SHOWN_REJECTS]
         if self._options.rejects:
             for reject in rejects:

@@ -44,7 +44,13 @@ IdOption = Annotated[
     str, typer.Option("--id", metavar="ID", help="Begins the ids of all transactions; from files and options without it.")
 ]
 MaxRejectsOption = Annotated[
-    int, typer.Option("--max-rejects", metavar="N", min=0, help="Bad rows that are allowed; with more the load stops.")
+    int,
+    typer.Option(
+        "--max-rejects",
+        metavar="N",
+        min=0,
+        help="Bad rows that are allowed; with more the load stops. A file that cannot be read to its end is never allowed.",
+    ),
 ]
 RejectsOption = Annotated[
     str, typer.Option("--rejects", metavar="DIR", help="Folder or URL for bad rows, as lines of JSON; ID.rejects without it.")
@@ -161,6 +167,9 @@ def _place(reject: Reject) -> str:
 
 
 def _advice(report: LoadReport) -> str:
+    if report.result.unread and report.result.rejects <= report.max_rejects:
+        files = output.counted(report.result.unread, "file")
+        return f"{files} could not be read to its end, whatever --max-rejects allows: mend it, and load it anew"
     text = f"{output.counted(report.result.rejects, 'reject')}, and {report.max_rejects} allowed (--max-rejects)"
     if not report.result.is_stopped:
         return f"{text}; all other rows are {'good' if report.is_dry_run else 'loaded'}"
@@ -172,7 +181,7 @@ def _answer(report: LoadReport) -> dict[str, Any]:
     return {
         "id": report.id,
         "dry_run": report.is_dry_run,
-        "complete": not result.is_stopped,
+        "complete": report.is_complete,
         "files": report.files,
         "bytes": report.size_bytes,
         "rows": result.rows,

@@ -14,6 +14,7 @@ import pytest
 from brokerha.client import Client
 from brokerha.model.errors import ConfigurationError, InvalidRequest, NotReady, OutcomeUnknown, StoreError, Unreachable
 from brokerha.model.requests import REFUSED, REJECTED_STATUS, UNKNOWN, Reply
+from brokerha.pipeline.loading_columns import parsed
 from brokerha.pipeline.publishing import Result, SinkOptions, prefix_of, txid_of
 from brokerha.pipeline.publishing_rows import check_columns, chunks
 from brokerha.pipeline.publishing_task import FIRST_PAUSE_S, LONGEST_PAUSE_S, Task, publish
@@ -287,6 +288,15 @@ def test_more_rejects_than_allowed_stop_the_partition_and_the_write_names_the_fi
     assert (result.is_stopped, result.rejects, result.rows, result.items) == (True, 1, 4, 2)
     with pytest.raises(InvalidRequest, match=r"1 rows are refused and 0 allowed .*: 'bad'"):
         result.check(SinkOptions.from_options(GRAPH), "w")
+
+
+def test_a_reject_that_stands_for_the_rest_of_a_file_is_counted_apart(tmp_path):
+    (tmp_path / "a.ttl").write_text("<urn:a> <urn:b> <urn:c> . oops")
+    desk = Desk(**GRAPH, rejects=str(tmp_path / "bad"), maxRejects="5")
+    result = desk.publish([*parsed(str(tmp_path / "a.ttl"), "ttl", "a.ttl"), *rows(statement=["bad"], part=["1"])])
+    assert (result.items, result.rejects, result.unread, result.is_stopped) == (1, 2, 1, False)
+    result.add(result)
+    assert result.unread == 2
 
 
 def test_a_rejected_transaction_makes_all_its_rows_rejects_and_those_behind_it_go_on(tmp_path):

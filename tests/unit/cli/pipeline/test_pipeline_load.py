@@ -96,6 +96,11 @@ def test_a_load_that_was_done_before_says_so(run, program):
     [
         (BAD, exits.FAILED, "all other rows are loaded"),
         (replace(BAD, max_rejects=2), exits.DONE, ""),
+        (
+            replace(BAD, max_rejects=2, result=replace(BAD.result, unread=1)),
+            exits.FAILED,
+            "1 file could not be read to its end, whatever --max-rejects allows: mend it, and load it anew",
+        ),
         (replace(BAD, result=replace(BAD.result, is_stopped=True)), exits.FAILED, "the same command goes on"),
     ],
 )
