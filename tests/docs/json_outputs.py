@@ -69,6 +69,8 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
     ("written", "repository remove more --yes -o json"),
     ("log-verify", "log verify -o json"),
     ("user-list", "user list --file users.toml -o json"),
+    ("user-add", "user add more --role read --token --file users.toml -o json"),
+    ("support-bundle", "support-bundle --file b.tar.gz -o json"),
     ("user-remove", "user remove spare --file users.toml -o json"),
     ("worker-list", "worker list -o json"),
     ("worker-change", "worker off w2 -o json"),

@@ -205,6 +205,20 @@ OUTPUTS: Final[dict[str, Output]] = {
         "How many messages left quarantine, and how many could not.",
         {"done": "integer", "failed": "integer"},
     ),
+    "user-add": Output(
+        ("user add",),
+        "The user as it is now, which rights ended, and the token that was made.",
+        {
+            "name": "text", "role": "text", "repositories": {"*": "text"}, "tables": {"*": "text"}, "queues": {"*": "text"},
+            "graphs": {"*": {"*": "text"}}, "password": "boolean", "tokens": "integer", "expires": "text?", "file": "text",
+            "token": "text?", "ended": ["text"],
+        },
+    ),
+    "support-bundle": Output(
+        ("support-bundle",),
+        "The file that was made, and the nodes that did not answer.",
+        {"file": "text", "bytes": "integer", "files": "integer", "silent": ["text"]},
+    ),
     "user-remove": Output(("user remove",), "Who was removed, and from which file.", {"name": "text", "file": "text"}),
     "worker-change": Output(
         ("worker on", "worker off"),

@@ -84,7 +84,7 @@ def everyday(cluster: ProcessCluster, app_url: str, of_token: dict[str, str]) ->
         ("put over AMQP", ("put", "prices", "sku-2", "9.90", "--url", app_url), {}),
         ("status", ("status", "-o", "json", *there), of_token),
         ("log", ("log", "show", *there), of_token),
-        ("bundle", ("support-bundle", "--output", "b.tar.gz", "--logs", str(cluster.folder), *there), of_token),
+        ("bundle", ("support-bundle", "--file", "b.tar.gz", "--logs", str(cluster.folder), *there), of_token),
     ]
 
 

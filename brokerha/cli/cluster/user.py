@@ -13,7 +13,7 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokerha.cli.common import exits
-from brokerha.cli.common.command import Answer, ConfigFileOption, Group, Options, cluster_file, columns
+from brokerha.cli.common import exits, output
+from brokerha.cli.common.command import Answer, ConfigFileOption, FormatOption, Group, Options, cluster_file, columns
+from brokerha.cli.common.output import Format
 from brokerha.model.errors import ConfigurationError, NotFound, NotReady
 
 if TYPE_CHECKING:
@@ -162,12 +163,13 @@ def add(
     expires_h: Annotated[
         float, typer.Option("--expires-h", metavar="HOURS", min=0.01, max=YEAR_HOURS, help="With --token: how long it is good for.")
     ] = DEFAULT_HOURS,
+    chosen: FormatOption = Format.TABLE,
 ) -> None:
     """Add a user; or give an existing one another password or one more token, or other roles.
 
     An existing user keeps all rights without --role. With it, the roles of this command replace all earlier ones, also those for single
     repositories, tables, queues and graphs, and it says which rights ended or changed.
-    The password is read from standard input; at a terminal it is asked for. The token is written to standard output, this once.
+    The password is read from standard input; at a terminal it is asked for. The token is written to standard output, this once; with -o json as token, null without one.
     """
     from brokerha.http.users import Token, User, hash_password, hash_token
     from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
@@ -189,17 +191,31 @@ def add(
         known = before or User(name, role)
         now_s = time.time()
         live = tuple(each for each in known.tokens if each.expires_s > now_s)
-        if token:
-            made = secrets.token_urlsafe(TOKEN_BYTES)
+        made = secrets.token_urlsafe(TOKEN_BYTES) if token else None
+        if made is not None:
             live = (*live, Token(hash_token(made), now_s + expires_h * 3600))
+        user = users[name] = User(name, role, password or known.password, live, stores, graphs)
+        ended = sorted({*_rights(before)} - {*_rights(user)}) if before is not None else []
+        told = {**_row(user, now_s), "file": str(users_file.path), "token": made, "ended": ended}
+        if made is not None:
             # Print first: a full disk under the output must not leave a token that nobody knows.
-            print(made, flush=True)
-        users[name] = User(name, role, password or known.password, live, stores, graphs)
+            _show(told, chosen)
         users_file.write(users)
-    more = _listed(users[name])
+    if made is None:
+        _show(told, chosen)
+    more = _listed(user)
     exits.say(f"{name} has the role {role} in {users_file.path}" + (f", and {more}" if more else ""))
-    if before is not None and (ended := sorted({*_rights(before)} - {*_rights(users[name])})):
+    if ended:
         exits.say(f"{name} no longer has: {', '.join(ended)}")
+
+
+def _show(told: Mapping[str, Any], chosen: Format) -> None:
+    """Write the answer: for people only the token, if there is one."""
+    if chosen is not Format.TABLE:
+        output.write(told, [told], chosen, {})
+    elif told["token"] is not None:
+        print(told["token"])
+    sys.stdout.flush()
 
 
 def _check_role(role: str, *, is_for_stores: bool) -> None:

@@ -155,7 +155,7 @@ _LOG_OF_PROGRAM = re.compile(r"^(?:stdout_|stderr_)?logfile\s*=\s*(\S.*?)\s*$", 
 def support_bundle(
     machine: Machine,
     file: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file; brokerha-NAME-TIME.tar.gz without it.")
+        Path | None, typer.Option("--file", metavar="FILE", help="The file; brokerha-NAME-TIME.tar.gz without it.")
     ] = None,
     logs: Annotated[
         list[Path] | None, typer.Option("--logs", metavar="DIR", help="Folder whose *.log files are taken too. Repeatable.")
@@ -164,7 +164,7 @@ def support_bundle(
     megabytes: Annotated[
         int, typer.Option("--max-mb", min=1, max=1000, metavar="MB", help="Most of all files together.")
     ] = DEFAULT_MEGABYTES,
-) -> int:
+) -> Answer:
     """Gather what helps to understand a cluster into one file: no secrets, no data of users.
 
     The logs are those that the files of brokerha init name. Nodes that do not answer are left out; look into the file before giving it away.
@@ -186,13 +186,16 @@ def support_bundle(
     try:
         size = bundle.write(path, now, {"made": stamp, "cluster": cluster.name, **versions()})
     except FileExistsError:
-        raise ConfigurationError(f"{path} is there already: name another file with --output") from None
+        raise ConfigurationError(f"{path} is there already: name another one with --file") from None
     except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}: name another file with --output") from None
-    print(f"{path}: {size:,} bytes, {len(bundle.rows) + 1} files")
-    if silent:
-        exits.say(f"did not answer, and are not in it: {', '.join(silent)}")
-    return exits.DEGRADED if silent else exits.DONE
+        raise ConfigurationError(f"{path}: {error.strerror}: name another file with --file") from None
+    files = len(bundle.rows) + 1
+    return Answer(
+        {"file": str(path), "bytes": size, "files": files, "silent": silent},
+        text=f"{path}: {size:,} bytes, {files} files",
+        remarks=[f"did not answer, and are not in it: {', '.join(silent)}"] if silent else [],
+        code=exits.DEGRADED if silent else exits.DONE,
+    )
 
 
 def known_secrets(cluster: ClusterConfig, folder: Path | None) -> set[str]:

@@ -61,7 +61,7 @@ WITHOUT = (
     (exits.UNREACHABLE, "status -c gone.toml --timeout-s 1"),
     (exits.UNREACHABLE, "get prices sku-1 -c gone.toml --timeout-s 1"),
     (exits.UNREACHABLE, "doctor -c gone.toml"),
-    (exits.DEGRADED, "support-bundle -c gone.toml -o b.tar.gz"),
+    (exits.DEGRADED, "support-bundle -c gone.toml --file b.tar.gz"),
     (exits.USAGE, "status"),
     (exits.CONFIGURATION, "status -c nowhere.toml"),
     (exits.CONFIGURATION, "status -c wrong.toml"),

@@ -43,6 +43,20 @@ def token_of(result: Result) -> str:
     return result.stdout.strip().splitlines()[-1]
 
 
+def test_a_program_reads_the_token_and_what_changed(file: Path) -> None:
+    made = run(file, "add", "app", "--role", "write", "--repository", "books=admin", "--token", "-o", "json")
+    told = json.loads(made.stdout)
+    assert users(file).by_token(told.pop("token"), 0.0) is not None
+    assert told.pop("expires")
+    assert told == {
+        "name": "app", "role": "write", "password": False, "tokens": 1, "repositories": {"books": "admin"}, "tables": {}, "queues": {},
+        "graphs": {}, "file": str(file), "ended": [],
+    }  # fmt: skip
+    changed = json.loads(run(file, "add", "app", "--role", "read", "-o", "json", given="a long password\n").stdout)
+    assert (changed["role"], changed["token"], changed["password"], changed["tokens"]) == ("read", None, True, 1)
+    assert any("books" in each for each in changed["ended"])
+
+
 def test_a_token_lets_in_with_the_role_for_all_and_those_in_single_repositories(file: Path) -> None:
     stores = ["--repository", "books=write", "--repository", "drafts=none", "--table", 'a=b "c"=write', "--queue", "jobs=none"]
     token = token_of(run(file, "add", "app", "--role", "read", *stores, "--token"))

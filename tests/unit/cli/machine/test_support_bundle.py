@@ -61,7 +61,7 @@ def test_no_planted_secret_is_in_the_bundle(run: Callable[..., Ran], tmp_path: P
     monkeypatch.setenv("OTHER_SECRET", CANARY)
     monkeypatch.setenv("SOME_URL", f"http://a:{url}@h/")
 
-    done = run("support-bundle", "--output", "b.tar.gz")
+    done = run("support-bundle", "--file", "b.tar.gz")
 
     assert done.code == 1
     assert "m1" in done.err
@@ -95,7 +95,7 @@ def test_what_helps_is_in_the_bundle_and_no_data_of_users(
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "x.log").write_text("1\n2\n3\n")
 
-    done = run("support-bundle", "-o", "b.tar.gz", "--logs", "logs", "--lines", "2")
+    done = run("support-bundle", "--file", "b.tar.gz", "--logs", "logs", "--lines", "2")
 
     assert (done.code, done.err) == (0, "")
     found = content(tmp_path / "b.tar.gz")
@@ -107,7 +107,7 @@ def test_what_helps_is_in_the_bundle_and_no_data_of_users(
     assert found["logs/x.log"] == "2\n3\n"
     assert json.loads(found["manifest.json"])["brokerha"]
     assert "of-a-user" not in "\n".join(found.values())
-    assert run("support-bundle", "-o", "b.tar.gz").code == 78
+    assert run("support-bundle", "--file", "b.tar.gz").code == 78
 
 
 def test_the_doctor_tells_as_json_and_lines_what_it_found(run: Callable[..., Ran], cluster: EmbeddedCluster) -> None:
@@ -167,3 +167,13 @@ def test_deployment_files_that_were_formatted_by_hand_are_compared_too(run: Call
     told = run("doctor").out
     assert "warning  supervisord files" in told
     assert "--nodes m1,w1 --user somebody --force" in told
+
+
+def test_output_is_a_format_as_everywhere(run: Callable[..., Ran], cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    told = json.loads(run("support-bundle", "-o", "json", "--file", "b.tar.gz").out)
+    assert told == {"file": "b.tar.gz", "bytes": (tmp_path / "b.tar.gz").stat().st_size, "files": told["files"], "silent": []}
+    assert len(content(tmp_path / "b.tar.gz")) == told["files"]
+    before = sorted(tmp_path.iterdir())
+    refused = run("support-bundle", "-o", "c.tar.gz")
+    assert (refused.code, refused.out) == (64, "")
+    assert sorted(tmp_path.iterdir()) == before
