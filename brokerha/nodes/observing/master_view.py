@@ -22,7 +22,7 @@ from brokerha.model.given_up import Split
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.log_lineages import Rewinds, lineage_at, newest, rewinds_of
 from brokerha.model.numbers import Numbers
-from brokerha.model.operations import Checked, LoggedRow, ResultRow, unpack_operations
+from brokerha.model.operations import NO_OPERATIONS, Checked, LoggedRow, ResultRow, unpack_operations
 from brokerha.model.outside.authors import author_in, author_of
 from brokerha.model.reserved.branches import branch_of
 from brokerha.nodes.master.journal_lines import held_from, logged_lines, of_one_lineage, told_entries
@@ -579,6 +579,8 @@ def _described(state: str, reason: str, remedy: str = "", **names: str) -> dict[
 
 def _operations_of(body: bytes | None) -> tuple[list[Checked], str, str]:
     """Return the operations of a body, its author, and its kind in one word; nothing for a body that is no longer held."""
+    if body == NO_OPERATIONS:
+        return [], "", "forget-ids"
     branch = branch_of(body) if body is not None else None
     packed = body if branch is None else branch.body
     operations = unpack_operations(packed) if packed else []

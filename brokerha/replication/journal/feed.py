@@ -235,7 +235,7 @@ class JournalFeed:
         self.view = view
         self.journal = journal
         self.floor: Lsn = 0
-        """(LSN, LSN) below which bodies, and ids, need not be kept; the deciding part sets it."""
+        """LSN below which nothing need be kept; the deciding part sets it."""
         self._views = ViewHistory(views)
         self._recent = Recent(log.last_number, config.memory_bytes)
         self._log = _WithRecent(log, self._recent)

@@ -11,6 +11,7 @@ import pytest
 
 from brokerha.master.config import MasterConfig
 from brokerha.model import errors, states
+from brokerha.model.forgetting import BODY, forgetting_id
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.requests import Reply
 from brokerha.nodes.building import SystemClock
@@ -211,6 +212,17 @@ def test_log_lines_say_what_happened(site: Site) -> None:
     assert (line["lsn"], line["txid"], line["origin"], line["kind"], line["operations"]) == (1, "first", "m1", "put", 1)
     assert len(line["effect_digest"]) == 32
     assert site.masters["m1"].log(5, 4) == []
+
+
+def test_an_entry_that_forgets_ids_is_a_line_without_operations(site: Site) -> None:
+    master = site.masters["m1"]
+    master.loop.call(lambda: master.runner.core.admit(forgetting_id(1), BODY)).result(WAIT_S)
+    site.put("m1", b"k").result(WAIT_S)
+    until(lambda: [line["outcome"] for line in master.log(1, 9)] == ["applied"] * 2)
+    line = master.log(1, 1)[0]
+    assert (line["txid"], line["kind"], line["operations"], line["user"]) == ("forget-ids-below 1", "forget-ids", 0, None)
+    until(lambda: master.entries(1, 1)["entries"] != [])
+    assert master.logged(1, 1)[0][0] == master.entries(1, 1)["entries"][0][1] == "forget-ids-below 1"
 
 
 def test_the_log_has_every_result_that_was_answered() -> None:
