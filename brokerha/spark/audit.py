@@ -31,6 +31,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from brokerha.model.errors import ConfigurationError, InvalidRequest, NotReady, StoreError, WentBack
 from brokerha.model.fingerprints import DIGEST_BYTES, EMPTY, text_of
+from brokerha.model.forgetting import MARK, forgotten_below
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.log_lineages import problem as void_of
 from brokerha.pipeline.audit_copies import (
@@ -111,7 +112,7 @@ class TxidAudit:
     """The first hundred missing ids."""
     missing_number: int = 0
     repeated: tuple[tuple[TxId, tuple[Lsn, ...]], ...] = ()
-    """Ids that occur in the log more than once, with their LSNs; the first hundred."""
+    """Ids that came again while they were known (model/forgetting.py), with their LSNs; the first hundred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,7 +453,7 @@ class AuditedLog:
         return [_item_row(row) for row in in_order.select(*(each for each in columns if each != "value"), cut, _bucket()).collect()]
 
     def transactions(self, wanted: Collection[TxId]) -> list[Found]:
-        """Return the positions of these transactions in archive and log, in the order of LSNs."""
+        """Return the positions of these transactions, and of entries that forget ids, in archive and log, in the order of LSNs."""
         end = self.state.head.last_lsn
         if self._source is not None:
             end = max(end, self._source.last_lsn())
@@ -460,7 +461,9 @@ class AuditedLog:
             return []
         ids = self.spark.createDataFrame([(txid,) for txid in wanted], "txid string")
         log = self._log(end, ["lsn", "operation", "part", "txid", "outcome"]).filter(_IS_FIRST)
-        found = log.join(f.broadcast(ids), "txid").orderBy("lsn").select("txid", "lsn", "outcome")
+        listed = f.broadcast(ids.withColumn("listed", f.lit(1)))
+        is_wanted = f.col("listed").isNotNull() | f.col("txid").startswith(MARK)
+        found = log.join(listed, "txid", "left").filter(is_wanted).orderBy("lsn").select("txid", "lsn", "outcome")
         return [Found(row.txid, row.lsn, row.outcome == "applied") for row in found.collect()]
 
     def _log(self, lsn: Lsn, columns: Sequence[str] = SCHEMA.names) -> DataFrame:
@@ -540,12 +543,22 @@ def read_txids(path: Path) -> tuple[TxId, ...]:
 
 
 def judged(wanted: Sequence[TxId], found: Iterable[Found]) -> TxidAudit:
-    """Compare the ids of a list with the found ones."""
+    """Compare the ids of a list with the found ones, in the order of LSNs.
+
+    An id that was forgotten can come again as another transaction.
+    """
     places: dict[TxId, list[Found]] = {}
+    ids_from, again = 0, set[TxId]()
+    listed = frozenset(wanted)
     for each in found:
-        places.setdefault(each.txid, []).append(each)
+        if each.txid in listed:
+            before = places.setdefault(each.txid, [])
+            if before and before[-1].lsn >= ids_from:
+                again.add(each.txid)
+            before.append(each)
+        ids_from = max(ids_from, forgotten_below(each.txid))
     missing = [txid for txid in wanted if txid not in places]
-    repeated = [(txid, tuple(each.lsn for each in places[txid])) for txid in wanted if len(places.get(txid, ())) > 1]
+    repeated = [(txid, tuple(each.lsn for each in places[txid])) for txid in wanted if txid in again]
     return TxidAudit(
         given=len(wanted),
         found=len(places),

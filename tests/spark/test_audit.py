@@ -15,6 +15,7 @@ import pytest
 
 import brokerha
 from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, StoreError, Unreachable, WentBack
+from brokerha.model.forgetting import forgetting_id
 from brokerha.model.operations import ControlAdd, unpack_effect
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.rows import table_of
@@ -238,6 +239,17 @@ def test_an_id_that_stands_in_the_log_twice_is_named_with_its_lsns(audited: Any,
     report = audited(archive, txids=tmp_path / "txids")
     assert report.txids is not None
     assert (report.result, report.txids.repeated) == ("differs", (("t7", (7, 120)),))
+
+
+def test_an_id_that_came_again_after_it_was_forgotten_is_not_repeated(audited: Any, tmp_path: Path) -> None:
+    entries: list[LogEntry] = [*ENTRIES[:100], *empty_entries(101, 120, ENTRIES[99])]
+    for lsn, txid in ((110, forgetting_id(8)), (118, "t8"), (119, "t7")):
+        entries[lsn - 1] = entries[lsn - 1]._replace(txid=txid)
+    archive = archive_of(tmp_path / "archive", entries)
+    (tmp_path / "txids").write_text("t7\nt8\n")
+    report = audited(archive, txids=tmp_path / "txids")
+    assert report.txids is not None
+    assert (report.txids.found, report.txids.repeated) == (2, (("t8", (8, 118)),))
 
 
 # ---- what is refused before Spark starts
