@@ -100,7 +100,7 @@ class Parting:
         if core.site.took_elsewhere:
             core.site.took_elsewhere, self._is_book_new = False, True
             last = max((split.number for split in core.history.splits()), default=0)
-            core.feed.executed_before = frozenset()
+            core.feed.executed_before = set()
             if last > self._taken_splits:
                 self._taken_splits = last
                 core.to_write.append(ContentTaken(last))

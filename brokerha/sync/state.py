@@ -9,7 +9,7 @@ A part gets the state, and nothing that runs rounds. Each part keeps what it alo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from brokerha.model.epochs import Epoch, EpochId
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, Timestamp, TxId
@@ -136,8 +136,10 @@ class SyncState:
         left = [txid for _, txid, origin in self.recovery.left() if origin == self.node]
         self.pending.update(txid for txid in left if not self.bodies.is_taken_over(txid))
         """Own transactions that are accepted and not yet synchronised."""
-        self.twice: dict[TxId, Lsn] = history.known(self.pending)
-        """LSN of those of them that came in through another master, too, and are synchronised from there; and of some that were."""
+        self.needed: dict[TxId, Lsn] = history.known(self.pending)
+        """For some of them, the lowest LSN whose id must stay known while they wait: see `ids_needed_from`."""
+        if splits := history.splits():
+            self.need_ids(self.pending, min(split.lsn for split in splits) + 1)
         self.content: Callable[[], tuple[Lsn, str]] = lambda: (0, "")
         """Returns the content that own posts tell of this site: an LSN, and the fingerprint there."""
         self.choose(self.epoch.mode)
@@ -164,7 +166,7 @@ class SyncState:
             if origin == self.node:
                 self.pending.discard(txid)
             elif txid in self.pending:
-                self.twice[txid] = lsn
+                self.need_ids([txid], lsn)
 
     def append_of_others(self, entries: list[Ordered], result: RoundResult) -> None:
         """Append entries that did not come through a stream: of a tail, or of a recovered list."""
@@ -211,13 +213,22 @@ class SyncState:
             ids_from=self.ids_needed_from(),
         )
 
+    def need_ids(self, txids: Iterable[TxId], lsn: Lsn) -> None:
+        """Have ids from an LSN on stay known while these own transactions wait."""
+        self.needed.update({txid: min(lsn, self.needed.get(txid, lsn)) for txid in txids})
+
     def ids_needed_from(self) -> Lsn:
-        """Return the lowest LSN whose id this master needs: of an entry held, or of an own transaction that waits though it has one."""
+        """Return the lowest LSN whose id this master needs.
+
+        It is that of an entry held, or of an own transaction that waits though it came through another master, too, or the first one
+        after the place to which the queue went back, while an own transaction given up there waits. Sites that keep their content
+        must see by its id that it got a place again (replication/site/lineages.py).
+        """
         first_lsn = self.history.first_lsn()
-        if not self.twice:
+        if not self.needed:
             return first_lsn
-        self.twice = {txid: lsn for txid, lsn in self.twice.items() if txid in self.pending}
-        return min([first_lsn, *self.twice.values()])
+        self.needed = {txid: lsn for txid, lsn in self.needed.items() if txid in self.pending}
+        return min([first_lsn, *self.needed.values()])
 
     def _durable_lsn(self) -> Lsn:
         """Return the LSN for rows: peers forget what this master has, so it tells only what a crash cannot take (R18)."""

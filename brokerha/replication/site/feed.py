@@ -19,7 +19,6 @@ durable in the synchronised queue (R7); the confirmed LSN of a worker never move
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import partial
 from itertools import chain
 
@@ -47,7 +46,7 @@ class Feed:
         self.lsn = lsn
         """Length of the durable synchronised queue."""
         self.executed = executed
-        self.executed_before: Collection[TxId] = frozenset()
+        self.executed_before: set[TxId] = set()
         """Transactions in the content without a result: they are executed without their operations (lineages.py)."""
         self.awaited_lsn: Lsn = 0
         """Highest LSN for which a client's write, a reader or an operator waits."""
@@ -92,13 +91,20 @@ class Feed:
         first = self.executed + 1
         if first + len(fresh) - 1 > self.lsn:
             return None
-        self.executed += len(fresh)
+        self._advance(len(fresh))
         if self.site.filling is not None:
             self.site.filling.lacking.clear()
         worker.moved_ms, worker.stalls = mono_ms, 0
         # A report in parts, or a repeated one, counts the items of a later LSN than its last result.
         items = report.items if report.applied_lsn == self.executed else 0
         return Outcomes(first, fresh, items)
+
+    def _advance(self, number: int) -> None:
+        """Note that the next ``number`` transactions have results."""
+        if self.executed_before:
+            # Once their ids are forgotten, others come under them.
+            self.executed_before.difference_update(txid for _, txid, _ in self.history.ordered(self.executed + 1, number))
+        self.executed += number
 
     def on_progress(self, sender: NodeId, progress: Progress, mono_ms: int) -> None:
         """Take in a worker's heartbeat."""
@@ -141,7 +147,7 @@ class Feed:
         if not fresh or [(row[1], row[0]) for row in fresh[: len(ordered)]] != [row[:2] for row in ordered] or not ordered:
             return None
         first = self.executed + 1
-        self.executed += len(ordered)
+        self._advance(len(ordered))
         filling.lacking.clear()
         filling.asked_ms = mono_ms if self.executed >= filling.last else NEVER
         return Outcomes(first, tuple(row[2:] for row in fresh[: len(ordered)]), 0)

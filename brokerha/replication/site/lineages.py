@@ -81,24 +81,25 @@ def executed_before(history: History, executed: Lsn, since: int = 0) -> set[TxId
     content, transactions applied here without a result in the present queue yet. They come again, in another order, or were not
     synchronised again so far. A site that has taken another site's content holds nothing of what it had executed before.
 
+    Ids of their new places are not forgotten while one of them still waits for its own (R20). So once some are, all had a place, and
+    the next transaction under such an id is another one.
+
     Must never name a transaction that was only rejected or of unknown outcome: the content does not hold it.
     """
     found: set[TxId] = set()
-    for split in history.splits():
-        if split.number <= since:
-            continue
+    least, forgotten_below = executed, history.ids_from(executed)
+    for split in reversed(history.splits()):
+        # The queue went on from here, at this split or a later one: only what comes afterwards has one of these again.
+        least = min(least, split.lsn)
+        if split.number <= since or forgotten_below > least + 1:
+            break
         first = split.lsn + 1
         while split.keeps_content and (page := history.given_up(split.number, first, PAGE_ENTRIES)):
             applied = [entry.txid for entry in page if entry.outcome == APPLIED]
             # Right after going back there is nothing to look up; later ones with a result are not executed again in any case.
-            found.update(txid for txid in applied if executed <= split.lsn or not _has_result(history, txid, executed))
+            found.update(txid for txid in applied if executed <= least or (history.known_at(txid, executed) or 0) <= least)
             first = page[-1].lsn + 1
     return found
-
-
-def _has_result(history: History, txid: TxId, executed: Lsn) -> bool:
-    lsn = history.lsn_of(txid)
-    return lsn is not None and lsn <= executed
 
 
 class Lineages:

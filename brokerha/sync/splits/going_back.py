@@ -153,9 +153,10 @@ def go_back(
     # The origin may count on this master: on its side the transaction was synchronised through this one.
     handed_in = handed_in | {*sync.history.duplicates([txid for _, txid, _ in entries])}
     # In the former order: the writer of the later one may have seen the earlier one.
-    again = (txid for _, txid, origin in entries if origin == sync.node or txid in handed_in)
+    again = [txid for _, txid, origin in entries if origin == sync.node or txid in handed_in]
     sync.parked = deque(dict.fromkeys([*again, *sync.parked]))
     sync.pending.update(sync.parked)
+    sync.need_ids(again, lsn + 1)
     sync.lsn = lsn
     sync.last_entry = sync.history.entry_at(lsn)
     sync.bodies.look_again()

@@ -8,6 +8,7 @@ import pytest
 
 from brokerha.master.admission import Waiters, is_other_origin
 from brokerha.model.fingerprints import from_text, text_of
+from brokerha.model.forgetting import forgetting_id
 from brokerha.model.log_lineages import rewinds_of
 from brokerha.model.operations import APPLIED, REJECTED
 from brokerha.model.records import Added, BodiesHeld, Outcomes, Rebased, Record, Rewound
@@ -140,6 +141,24 @@ def test_what_had_a_result_again_before_the_next_going_back_is_not_executed_agai
     bench.run()
     # Then the content still holds what it held
     assert bench.core.feed.executed_before == {"t4", "t5"}
+
+
+def test_what_was_executed_before_a_split_is_executed_when_its_id_was_forgotten_and_comes_again() -> None:
+    # Given a site that kept its content, where what was given up has places again, and its ids were forgotten since
+    bench = OneMaster(split_recovery="none")
+    go_back(bench, 3)
+    bench.run()
+    again = tuple((10**9 + n, txid, "m1") for n, txid in enumerate(("t4", "t5", "t6", forgetting_id(6))))
+    bench.journal.append([Added(4, again, {}), Outcomes(4, results(4, 7), 7)])
+    while bench.journal.keep(7):
+        pass
+    # When another transaction under one of these ids waits for its result
+    bench.journal.append([BodiesHeld((("m2", "t4", b"other"),)), Added(8, ((2 * 10**9, "t4", "m2"),), {}, 1)])
+    core = bench.restart()
+    core.wake(bench.now())
+    core.take_ready(bench.now())
+    # Then it is executed
+    assert core.feed.executed_before == set()
 
 
 def test_a_site_that_keeps_its_content_executes_all_it_has_first() -> None:

@@ -140,3 +140,28 @@ def test_a_state_is_read_anew_after_the_queue_went_back_or_a_lineage_began(base_
     reader.on_state("m4", State(20, b"t19", (7, "t20", "m4"), b"f", 3, (("t20", 20),), (), b""), sync.lsn)
     assert not reader.take(sync, result)
     assert (reader.source, reader.lsn) == ("", 0)
+
+
+def test_ids_after_the_place_to_which_the_queue_went_back_are_needed_while_what_was_given_up_waits() -> None:
+    # Given a site of m3 that has synchronised seven transactions, two of them its own
+    log = memory_log("m3", "journal-of-m3")
+    entries = [(10 * n, f"t{n}", "m3" if n > 5 else "m4") for n in range(1, 8)]
+    log.append([BodiesHeld(tuple(("m4", f"t{n}", b"b") for n in range(1, 6))), Accepted((("t6", b"b"), ("t7", b"b")))])
+    log.append([Added(1, tuple(entries), {}, 1)])
+    config = SyncConfig("m3", ("m1", "m2", "m3", "m4"), split_recovery="none")
+    sync = SyncCore(config, log.state(), log)
+    # When the queue goes back to the fifth
+    epoch, result = Epoch(2, "m1", ("m1", "m2", "m3", "m4"), agreed=((FIRST, 5, "m3"),)), RoundResult()
+    sync.is_ready_to_go_back = lambda: True
+    assert GoingBack(config).step(sync, epoch, result, Instant(0, 0))
+    log.append(result.records)
+    # Then others must not forget the ids that show whether these got a place again, also after a restart
+    again = SyncCore(config, reopened(log).state(), log)
+    assert sync.needed == again.needed == {"t6": 6, "t7": 6}
+    log.first_lsn = lambda: 9  # type: ignore[method-assign]
+    for each in (sync, again):
+        assert each.ids_needed_from() == 6
+        each.pending.discard("t6")
+        assert each.ids_needed_from() == 6
+        each.pending.clear()
+        assert each.ids_needed_from() == 9
