@@ -91,7 +91,9 @@ class Feed:
         first = self.executed + 1
         if first + len(fresh) - 1 > self.lsn:
             return None
-        self._advance(len(fresh))
+        if self.executed_before:
+            self._have_results(len(fresh))
+        self.executed += len(fresh)
         if self.site.filling is not None:
             self.site.filling.lacking.clear()
         worker.moved_ms, worker.stalls = mono_ms, 0
@@ -99,12 +101,9 @@ class Feed:
         items = report.items if report.applied_lsn == self.executed else 0
         return Outcomes(first, fresh, items)
 
-    def _advance(self, number: int) -> None:
-        """Note that the next ``number`` transactions have results."""
-        if self.executed_before:
-            # Once their ids are forgotten, others come under them.
-            self.executed_before.difference_update(txid for _, txid, _ in self.history.ordered(self.executed + 1, number))
-        self.executed += number
+    def _have_results(self, number: int) -> None:
+        """Note that of what was executed before a split the next ``number`` have results: once ids are forgotten, others come under them."""
+        self.executed_before.difference_update(txid for _, txid, _ in self.history.ordered(self.executed + 1, number))
 
     def on_progress(self, sender: NodeId, progress: Progress, mono_ms: int) -> None:
         """Take in a worker's heartbeat."""
@@ -147,7 +146,9 @@ class Feed:
         if not fresh or [(row[1], row[0]) for row in fresh[: len(ordered)]] != [row[:2] for row in ordered] or not ordered:
             return None
         first = self.executed + 1
-        self._advance(len(ordered))
+        if self.executed_before:
+            self._have_results(len(ordered))
+        self.executed += len(ordered)
         filling.lacking.clear()
         filling.asked_ms = mono_ms if self.executed >= filling.last else NEVER
         return Outcomes(first, tuple(row[2:] for row in fresh[: len(ordered)]), 0)
