@@ -174,7 +174,9 @@ class Log(LogHistory):
 
     def _check_identity(self, version: int, cluster: str, node: NodeId) -> None:
         if version != FORMAT:
-            what_to_do = "start a later version" if version > FORMAT else "write a backup with the version that made it, and restore that"
+            what_to_do = (
+                "start a later version" if version > FORMAT else "write a backup with the version that made it, and restore that"
+            )
             raise JournalError(f"the journal in {self.disk.place} has format {version}, this version reads {FORMAT}: {what_to_do}")
         self.cluster, self.node = self.cluster or cluster, self.node or node
         if cluster != self.cluster:

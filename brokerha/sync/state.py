@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
 
 from brokerha.model.epochs import Epoch, EpochId
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, Timestamp, TxId
@@ -136,8 +137,10 @@ class SyncState:
         left = [txid for _, txid, origin in self.recovery.left() if origin == self.node]
         self.pending.update(txid for txid in left if not self.bodies.is_taken_over(txid))
         """Own transactions that are accepted and not yet synchronised."""
-        self.needed: dict[TxId, Lsn] = history.known(self.pending)
-        """For some of them, the lowest LSN whose id must stay known while they wait: see `ids_needed_from`."""
+        self._needed: list[tuple[Lsn, TxId]] = []
+        """A heap: LSNs from which on ids must stay known while these own transactions wait (see `ids_needed_from`)."""
+        for txid, lsn in history.known(self.pending).items():
+            self.need_ids([txid], lsn)
         if splits := history.splits():
             self.need_ids(self.pending, min(split.lsn for split in splits) + 1)
         self.content: Callable[[], tuple[Lsn, str]] = lambda: (0, "")
@@ -215,7 +218,8 @@ class SyncState:
 
     def need_ids(self, txids: Iterable[TxId], lsn: Lsn) -> None:
         """Have ids from an LSN on stay known while these own transactions wait."""
-        self.needed.update({txid: min(lsn, self.needed.get(txid, lsn)) for txid in txids})
+        for txid in txids:
+            heappush(self._needed, (lsn, txid))
 
     def ids_needed_from(self) -> Lsn:
         """Return the lowest LSN whose id this master needs.
@@ -224,11 +228,11 @@ class SyncState:
         after the place to which the queue went back, while an own transaction given up there waits. Sites that keep their content
         must see by its id that it got a place again (replication/site/lineages.py).
         """
+        needed = self._needed
+        while needed and needed[0][1] not in self.pending:
+            heappop(needed)
         first_lsn = self.history.first_lsn()
-        if not self.needed:
-            return first_lsn
-        self.needed = {txid: lsn for txid, lsn in self.needed.items() if txid in self.pending}
-        return min([first_lsn, *self.needed.values()])
+        return min(first_lsn, needed[0][0]) if needed else first_lsn
 
     def _durable_lsn(self) -> Lsn:
         """Return the LSN for rows: peers forget what this master has, so it tells only what a crash cannot take (R18)."""

@@ -91,8 +91,8 @@ def test_an_own_write_that_waits_though_another_master_brought_it_needs_its_id()
     assert sync.ids_needed_from() == 1
     sync.lsn = 6
     sync.append_of_others([(10, "t0", "m2"), (11, "t1", "m2")], sync.round)
-    assert sync.needed == {"t1": 8}
+    assert sync._needed == [(8, "t1")]
     # When it needs it no more, it is not kept
     sync.pending.clear()
     assert sync.ids_needed_from() == 1
-    assert sync.needed == {}
+    assert sync._needed == []
