@@ -8,6 +8,7 @@
 | effect               | before                | now                                                        |
 |----------------------|-----------------------|------------------------------------------------------------|
 | `waits`              |                       | has no place yet, or is not executed there yet             |
+| `forgotten`          |                       | had a place again, and its id is forgotten since           |
 | `rejected now`       | applied               | rejected                                                   |
 | `applied now`        | rejected              | applied                                                    |
 | `not executed again` | applied               | applied; the site kept its content, which had it already   |
@@ -47,9 +48,9 @@ Answer = dict[str, Any]
 FILE, EPOCH = "file", "epoch"
 """Source of the strategy in force; an epoch has it by command, or because files differed when it was decided."""
 
-WAITS, SAME_PLACE, RE_ORDERED, EXECUTED_AGAIN = "waits", "same place", "re-ordered", "executed again"
+WAITS, FORGOTTEN, SAME_PLACE, RE_ORDERED, EXECUTED_AGAIN = "waits", "forgotten", "same place", "re-ordered", "executed again"
 NOT_EXECUTED_AGAIN, REJECTED_NOW, APPLIED_NOW = "not executed again", "rejected now", "applied now"
-EFFECTS = (SAME_PLACE, RE_ORDERED, EXECUTED_AGAIN, NOT_EXECUTED_AGAIN, REJECTED_NOW, APPLIED_NOW, WAITS)
+EFFECTS = (SAME_PLACE, RE_ORDERED, EXECUTED_AGAIN, NOT_EXECUTED_AGAIN, REJECTED_NOW, APPLIED_NOW, WAITS, FORGOTTEN)
 """Effects in the order of the report."""
 
 PAGE_ENTRIES = 1_000
@@ -134,10 +135,12 @@ def _head(split: Split) -> Answer:
 
 
 def _row(history: History, split: Split, entry: GivenUp, facts: Facts) -> Answer:
-    lsn = history.lsn_of(entry.txid)
-    if lsn is not None and lsn > facts.shown:
-        lsn = None
+    newest = history.known_at(entry.txid, facts.shown) or 0
+    # An LSN up to there is of a transaction that came under its id long before.
+    lsn = newest if newest > split.lsn else None
     outcome, reason = _outcome(history, lsn, facts)
+    # No id after that place is forgotten while one of these waits (R20).
+    is_forgotten = lsn is None and history.ids_from(facts.shown) > split.lsn + 1
     return {
         "lsn": entry.lsn,
         "txid": entry.txid,
@@ -146,7 +149,7 @@ def _row(history: History, split: Split, entry: GivenUp, facts: Facts) -> Answer
         "new_lsn": lsn,
         "new_outcome": outcome,
         "reason": reason,
-        "effect": effect_of(entry, lsn, outcome, split, facts),
+        "effect": FORGOTTEN if is_forgotten else effect_of(entry, lsn, outcome, split, facts),
     }
 
 

@@ -11,6 +11,7 @@ from brokerha.master import split_report
 from brokerha.master.command_arguments import check_command
 from brokerha.master.split_report import EFFECTS, Facts, listed, shown
 from brokerha.model.errors import InvalidRequest, NotFound
+from brokerha.model.forgetting import forgetting_id
 from brokerha.model.records import Added, Outcomes, Rewound
 from brokerha.ports.journal import Journal
 from tests.support.logs import memory_log
@@ -74,7 +75,7 @@ def test_each_transaction_has_the_word_for_what_became_of_it(journal: Journal) -
     assert (rows["g"]["new_lsn"], rows["g"]["new_outcome"]) == (None, None)
     # And the numbers of all of them are in both answers
     assert answer["effects"] == {
-        "same place": 1, "re-ordered": 2, "executed again": 1, "not executed again": 0, "rejected now": 1, "applied now": 1, "waits": 3,
+        "same place": 1, "re-ordered": 2, "executed again": 1, "not executed again": 0, "rejected now": 1, "applied now": 1, "waits": 3, "forgotten": 0,
     }  # fmt: skip
     (head,) = listed(journal, facts(journal))["splits"]
     assert head["effects"] == answer["effects"]
@@ -157,3 +158,19 @@ def test_what_is_not_there_and_what_makes_no_sense_is_refused(journal: Journal) 
     for wrong in ({"number": "7"}, {"number": number, "from": -1}, {"number": number, "limit": 0}, {"number": True}):
         with pytest.raises(InvalidRequest, match="is a whole number"):
             check_command("split", wrong)
+
+
+def test_what_had_a_place_again_and_is_forgotten_says_so(journal: Journal) -> None:
+    # Given a split, after which all have places again
+    number = went_back(journal)
+    go_on(journal, "cdefghijk", "A" * 9)
+    # When the oldest of these are forgotten, and trimmed
+    journal.append([Added(12, ((2000, forgetting_id(8), "m1"),), {}, 2)])
+    assert told(shown(journal, facts(journal), {"number": number}))["c"] == "same place"
+    journal.append([Outcomes(12, (("applied", "", b"", fingerprint_after(12)),), 7)])
+    while journal.trim(13):
+        pass
+    # Then only the younger ones still say where they are
+    effects = told(shown(journal, facts(journal), {"number": number}))
+    assert {txid for txid, effect in effects.items() if effect == "forgotten"} == set("cdefg")
+    assert effects["h"] == "same place"
