@@ -9,6 +9,7 @@
     draw(1_000_000)     as 0, with large transactions; among the later nine million seeds of each kind every fifth has some,
                         and in two of five, processors are sometimes slow
     draw(9_000_000)     as those, a third as long: the last million seeds of each kind are short
+    draw(1)             forgets ids within seconds, as every fifth seed of all kinds (`forgetful`)
 
 The second kind has fewer masters and workers and fewer other faults, so that its runs stay short.
 """
