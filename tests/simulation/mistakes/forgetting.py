@@ -23,11 +23,14 @@ def _by_own_memory(self: SyncCore, *_added: Iterable[Ordered]) -> Lsn:
 
 
 def _whoever_is_away(self: MasterCore, below: Lsn, now: Instant) -> None:
+    peers, outside = self.sync.peers, self.sync.peers.outside
     is_whole, self.sync.is_whole = self.sync.is_whole, lambda: True  # type: ignore[method-assign]
+    peers.outside = {}
     try:
         _forget_ids(self, below, now)
     finally:
         self.sync.is_whole = is_whole  # type: ignore[method-assign]
+        peers.outside = outside
 
 
 _forget_ids = MasterCore._forget_ids
