@@ -472,8 +472,15 @@ class Content:
             return place
         if self.is_dropped(origin, txid):
             return self.dropped[origin, txid].place
-        lsn = lsn or self.ids.find(txid)
-        return self.index.place(lsn) if lsn is not None and lsn >= self.current.first_lsn else 0
+        lsn = lsn or self._held_lsn(origin, txid)
+        return self.index.place(lsn) if lsn >= self.current.first_lsn else 0
+
+    def _held_lsn(self, origin: NodeId, txid: TxId) -> Lsn:
+        """Return the LSN of a body by its name: not always the newest of its id, where an entry of before it was forgotten is held."""
+        lsn = self.ids.find(txid) or 0
+        older = self.ids.find(txid, lsn - 1) or 0
+        newest = self.entry(lsn) if older >= self.current.first_lsn else None
+        return lsn if newest is None or newest[2] == origin else older
 
     def is_dropped(self, origin: NodeId, txid: TxId) -> bool:
         """Tell whether the body of a duplicate is held; once its id is forgotten, the same name is that of another body."""

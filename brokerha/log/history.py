@@ -142,8 +142,8 @@ class LogHistory:
     _unpacked: Unpacked
     _promised: int
     _rest: Rest
-    _lately: dict[TxId, Lsn]
-    """LSNs of the last entries read from disk: their bodies are usually requested next."""
+    _lately: dict[tuple[NodeId, TxId], Lsn]
+    """LSNs of the last entries read from disk, by origin and id: their bodies are usually requested next."""
 
     def state(self) -> MasterState:
         """Return the state for a restart. The cost depends on the unsynchronised tail, not on the length of the log."""
@@ -257,7 +257,7 @@ class LogHistory:
                 found = [None if name in dropped else body for name, body in zip(names, found, strict=True)]
             for at in [at for at, body in enumerate(found) if body is None]:
                 origin, txid = names[at]
-                place = self._content.place_of(origin, txid, self._lately.get(txid))
+                place = self._content.place_of(origin, txid, self._lately.get(names[at]))
                 found[at] = self._body_at(place, origin, txid) if place else None
             return found
 
@@ -309,7 +309,7 @@ class LogHistory:
 
             found = _gather(find, first_lsn, current.lsn + 1, limit)
             if found and self._recent.bodies([(found[0][2], found[0][1])]) == [None]:
-                self._lately = {entry[1]: lsn for lsn, entry in enumerate(found, first_lsn)}
+                self._lately = {(origin, txid): lsn for lsn, (_, txid, origin) in enumerate(found, first_lsn)}
             return found
 
     def entry_at(self, lsn: Lsn) -> Ordered | None:

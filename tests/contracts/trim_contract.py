@@ -209,6 +209,16 @@ class TrimContract:
             assert journal.ordered(3, 1)[0][1:] == ("t", "m2")
             assert journal.body("m2", "t") == b"another"
 
+    def test_bodies_of_two_transactions_with_one_id_are_told_apart_by_origin(self, disk: Disk) -> None:
+        # Given one that still holds an entry from before its id was forgotten
+        author = Author("m1", "m2")
+        disk.journal.append([author.hold("m2", "t"), author.append("m2", "t"), author.add(1), author.execute(1)])
+        disk.journal.append(author.whole(forgetting_id(2)))
+        disk.journal.append(author.whole("t"))
+        for journal in around_restart(disk):
+            assert [entry[1:] for entry in journal.ordered(1, 9)] == [("t", "m2"), (forgetting_id(2), "m1"), ("t", "m1")]
+            assert (journal.body("m2", "t"), journal.body("m1", "t")) == (body_of("t", "m2"), body_of("t"))
+
     def test_the_entry_before_what_is_held_is_known(self, disk: Disk) -> None:
         author = filled(disk.journal, turns=4)
         assert disk.journal.entry_at(0) is None

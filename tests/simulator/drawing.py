@@ -137,12 +137,14 @@ def forgetful(options: Options, rng: Random) -> Options:
     # No log reaches back to its start, so the content survives in copies only.
     faults = {name: every_us for name, every_us in options.faults.items() if name not in OF_COPIES}
     load = replace(options.load, again=rng.choice((0.3, 0.8)))
-    if is_parting or options.tx.runs:
-        # A clock that runs ahead by more than the depth gives up what its master has to go back to, or what clients ask for.
+    if options.tx.runs:
+        # A clock that runs ahead by more than the depth gives up what clients ask for.
         faults.pop("clock jump", None)
+        options = replace(options, skew_us=0, drift=0.0)
+    if is_parting:
         # Without a worker that executes, a master has no state to give.
         workers, spares = (tuple(max(1, count) for count in counts) for counts in (options.workers, options.spares))
-        options = replace(options, skew_us=0, drift=0.0, workers=workers, spares=spares)
+        options = replace(options, workers=workers, spares=spares)
     # Masters that are idle forget what they wrote last, and that is work.
     return replace(options, retention=retention, load=load, faults=faults, forgets=True, looks_on=False)
 
