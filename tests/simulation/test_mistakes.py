@@ -307,6 +307,8 @@ def _forgetting(mistake: str, seed: int) -> Options:
     are_sides = "sides" in mistake or "before" in mistake
     drawn = draw_mode(MODES_FROM["simple"] + seed) if are_sides else draw_plain(seed)
     forgetting = forgetful(drawn, Random(seed))
+    if are_sides:
+        forgetting = replace(forgetting, skew_us=0, drift=0.0)
     depth_us = SECOND_US // 2 if are_sides else 1_000
     return replace(
         forgetting,
