@@ -399,7 +399,10 @@ class MasterCore:
         return self._written_executed if self._is_executing or self._written_executed else self._carried_lsn
 
     def forgetting(self, now: Instant) -> Step | None:
-        """Return how much of the log the journal can forget in this turn, or None. The caller then calls `retention.done`."""
+        """Return how much of the log the journal can forget in this turn, or None; propose to forget ids, if it is time for that.
+
+        The caller then calls `retention.done`.
+        """
         if not self.retention.is_due(now):
             return None
         executed = self.disposable

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 
 from brokerha.model.epochs import first_epoch
-from brokerha.model.forgetting import forgotten_below, is_forgetting
+from brokerha.model.forgetting import MARK, forgotten_below
 from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.records import Accepted, Appended, BodiesHeld, History, MasterState
@@ -408,16 +408,24 @@ class SyncCore(SyncState):
         if result.added:
             known |= {txid: lsn for lsn, (_, txid, _) in enumerate(result.added, result.first_lsn)}
         added: list[Ordered] = []
+        ids_from: Lsn | None = None
         for timestamp, txid, origin, _ in prefix:
             lsn = known.get(txid)
-            if lsn is None or lsn < self._ids_from(result.added, added):
-                added.append((timestamp, txid, origin))
-                known[txid] = self.lsn + len(added)
+            if lsn is not None:
+                # Most prefixes have no known id. For all in one, it is looked up once, and kept up from there on.
+                if ids_from is None:
+                    ids_from = self._ids_from((*result.added, *added))
+                if lsn >= ids_from:
+                    continue
+            added.append((timestamp, txid, origin))
+            known[txid] = self.lsn + len(added)
+            if ids_from is not None and MARK in txid:
+                ids_from = max(ids_from, forgotten_below(txid))
         return added
 
-    def _ids_from(self, *added: Iterable[Ordered]) -> Lsn:
+    def _ids_from(self, added: Iterable[Ordered]) -> Lsn:
         """Return the LSN below which ids are forgotten after these entries, which the journal does not have yet."""
-        forgotten = [forgotten_below(txid) for entries in added for _, txid, _ in entries if is_forgetting(txid)]
+        forgotten = [forgotten_below(txid) for _, txid, _ in added if MARK in txid]
         return max([self.history.ids_from(self.lsn), *forgotten])
 
     # ---- the end

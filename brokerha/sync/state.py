@@ -141,7 +141,8 @@ class SyncState:
         """A heap: LSNs from which on ids must stay known while these own transactions wait (see `ids_needed_from`)."""
         for txid, lsn in history.known(self.pending).items():
             self.need_ids([txid], lsn)
-        if splits := history.splits():
+        splits = history.splits()
+        if splits:
             self.need_ids(self.pending, min(split.lsn for split in splits) + 1)
         self.content: Callable[[], tuple[Lsn, str]] = lambda: (0, "")
         """Returns the content that own posts tell of this site: an LSN, and the fingerprint there."""
@@ -150,7 +151,6 @@ class SyncState:
         """Tells whether this master keeps a copy of its content, so that it can go on without the missing ones and a majority."""
         self.is_ready_to_go_back: Callable[[], bool] = lambda: True
         """Tells whether entries after a split can be given up: workers that keep their content have executed all of them."""
-        splits = history.splits()
         self.lineage = splits[-1].lineage if splits else 0
         """Number of the epoch in which the masters last agreed again after a split."""
 

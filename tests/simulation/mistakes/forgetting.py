@@ -18,7 +18,7 @@ from tests.simulation.mistakes.patches import Patch, nothing
 # The replacements below take ``self`` of classes whose insides they must touch.
 
 
-def _by_own_memory(self: SyncCore, *_added: Iterable[Ordered]) -> Lsn:
+def _by_own_memory(self: SyncCore, _added: Iterable[Ordered]) -> Lsn:
     return self.history.first_lsn()
 
 

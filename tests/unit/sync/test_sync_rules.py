@@ -96,6 +96,26 @@ def test_all_masters_forget_an_id_at_the_same_place_whatever_each_holds() -> Non
     assert [txid for _, txid, _ in table.journals["m2"].ordered(4, 9)] == [forgetting_id(3), "a", "b"]
 
 
+def test_what_is_forgotten_is_looked_up_once_for_all_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(2)
+    txids = [f"t{number}" for number in range(200)]
+    table.write("m1", *txids)
+    table.settle()
+    asked = 0
+    ids_from = table.journals["m2"].ids_from
+
+    def counted(end: int) -> int:
+        nonlocal asked
+        asked += 1
+        return ids_from(end)
+
+    monkeypatch.setattr(table.journals["m2"], "ids_from", counted)
+    table.write("m2", *txids)
+    table.settle()
+    assert len(table.queue("m2")) == 200
+    assert asked < 50
+
+
 def test_timestamps_do_not_go_back_when_the_clock_does() -> None:
     table = Table(1)
     table.write("m1", "before")
