@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from brokerha.following.offering import OfferConfig, Offering
+from brokerha.model.errors import USE_FORCE
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.numbers import Numbers
 from brokerha.model.ready import ChunksRead, CopyAnswer, CopyDecision, Ready, SnapshotMade
@@ -161,7 +162,7 @@ class Primary:
         row = next((row for row in self.feed.rows() if row.node == successor), None)
         if row is None or row.state != READY:
             state = f"{row.state}{f', {row.reason}' if row.reason else ''}" if row is not None else "no backup"
-            return f"{successor} is not ready ({state}): wait until it is, or use --force"
+            return f"{successor} is not ready ({state}): wait until it is, or {USE_FORCE}"
         self._successor = successor
         self._hands_over_until_ms = now.mono_ms + self.role.config.fail_over_after_ms
         return ""

@@ -17,7 +17,7 @@ from brokerha.master.core import MasterCore
 from brokerha.master.pins import PinCommands
 from brokerha.master.split_report import split_recovery
 from brokerha.model.epochs import ADD
-from brokerha.model.errors import InvalidRequest, NotFound, NotReady
+from brokerha.model.errors import USE_FORCE, InvalidRequest, NotFound, NotReady
 from brokerha.model.ids import Instant, NodeId, is_node_id
 from brokerha.model.records import WorkersChanged
 from brokerha.replication.site.config import Standing, Trust, WorkerFeed
@@ -202,7 +202,7 @@ class SiteCommands:
             return {"worker": node, "changed": False}
         others = [worker for worker in self._site.in_sync(now.mono_ms) if worker.node != node]
         if self._protects and self._site.workers[node].is_on and not others and arguments.get("force") is not True:
-            raise InvalidRequest(f"{node} is the last worker in sync: bring another one in first, or use --force")
+            raise InvalidRequest(f"{node} is the last worker in sync: bring another one in first, or {USE_FORCE}")
         self._site.forget(node)
         self._core.feed.on_changed_workers()
         return self._changed(node)
@@ -214,7 +214,7 @@ class SiteCommands:
         worker = self._worker(arguments)
         others = [other for other in self._site.in_sync(now.mono_ms) if other is not worker]
         if self._protects and worker.is_on and not others and arguments.get("force") is not True:
-            raise InvalidRequest(f"{worker.node} is the last worker in sync: switch another one on first, or use --force")
+            raise InvalidRequest(f"{worker.node} is the last worker in sync: switch another one on first, or {USE_FORCE}")
         answer = self._switch(worker, is_on=False, now=now)
         reason = self._site.read_only_reason(now.mono_ms)
         return {**answer, "read_only": reason} if reason else answer
@@ -270,7 +270,7 @@ class SiteCommands:
         good = [other.node for other in others if not self._site.lacks_results_of(other)]
         if good and arguments.get("force") is not True:
             raise InvalidRequest(
-                f"{', '.join(good)} is in sync with the log: nothing needs to be chosen; use --force to choose all the same"
+                f"{', '.join(good)} is in sync with the log: nothing needs to be chosen; {USE_FORCE} to choose all the same"
             )
         lsn, first = progress.applied_lsn, self._core.history.first_lsn()
         if lsn > self._site.lsn or lsn + 1 < first:

@@ -153,6 +153,10 @@ class OutcomeUnknown(BrokerhaError):
         self.txid = txid
 
 
+USE_FORCE: Final = "use --force (over HTTP: force=true)"
+"""How a person overrules the refusal of a command, on the command line and over HTTP."""
+
+
 def write_unknown(txid: str, reason: str) -> OutcomeUnknown:
     """Return the error of a write without an answer. It says how to try again safely, also without a key of one's own."""
     return OutcomeUnknown(

@@ -46,7 +46,7 @@ from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import command
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound
+from brokerha.model.errors import InvalidRequest, NotFound
 from brokerha.model.reserved.settings import name_problem, text_of
 
 NUMBER_LIMIT: Final = 2**63
@@ -72,13 +72,7 @@ class Command:
     async def __call__(self, call: Call) -> Answer:
         """Carry out the command."""
         arguments = {**self.defaults, **await self._arguments(call)}
-        try:
-            report = await command(call, self.name, arguments)
-        except BrokerhaError as error:
-            # Masters speak the words of the command line, which asks over HTTP, too.
-            where = "?force=true in the path" if "force" in self.flags else '{"force": true} in the body'
-            error.args = tuple(str(each).replace("use --force", f"use --force (over HTTP: {where})") for each in error.args)
-            raise
+        report = await command(call, self.name, arguments)
         if not (self.begins and report.get("changed", True)):
             return answer.as_json(report)
         told = {name: quote(str(value), safe="") for name, value in report.items()}

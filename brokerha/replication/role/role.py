@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from brokerha.model.errors import USE_FORCE
 from brokerha.model.ids import Instant, NodeId
 from brokerha.model.invariants import invariant
 from brokerha.model.wire.messages import Message, Outgoing
@@ -290,7 +291,7 @@ class Role:
             self._act(self._next_view(), now, RoleEvent.FORCED, forced_text(self.config, self.last))
             return ""
         if not self.last[1] and self.config.place:
-            return f"the journal of {self.config.process} is empty: promote another process, or use --force"
+            return f"the journal of {self.config.process} is empty: promote another process, or {USE_FORCE}"
         self._step(RoleEvent.RESUMED, "by hand")
         self._stand(now, is_by_hand=True)
         return ""

@@ -68,7 +68,10 @@ def test_the_last_worker_in_sync_is_paused_by_force_only() -> None:
     bench = OneMaster()
     bench.run()
     bench.do("node-pause", node="w1", force=True)
-    with pytest.raises(InvalidRequest, match="w2 is the last worker in sync: switch another one on first, or use --force"):
+    with pytest.raises(
+        InvalidRequest,
+        match=r"w2 is the last worker in sync: switch another one on first, or use --force \(over HTTP: force=true\)",
+    ):
         bench.do("node-pause", node="w2")
 
 
@@ -124,7 +127,7 @@ def test_the_last_worker_in_sync_is_neither_removed_nor_switched_off_unless_forc
     for name in ("worker-remove", "worker-off"):
         bench = OneMaster()
         bench.hear("w2", 5, fingerprint=text(99))
-        with pytest.raises(InvalidRequest, match=r"w1 is the last worker in sync: .* or use --force"):
+        with pytest.raises(InvalidRequest, match=r"w1 is the last worker in sync: .* or use --force \(over HTTP: force=true\)"):
             bench.do(name, worker="w1")
         assert bench.do(name, worker="w1", force=True)["changed"] is True
         # Without the protection nobody asks.

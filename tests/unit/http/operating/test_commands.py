@@ -206,21 +206,6 @@ def test_of_a_change_without_an_answer_it_is_unknown_whether_it_was_carried_out(
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "force"),
-    [
-        ("POST", "/cluster/workers/w2/trust", '{"force": true} in the body'),
-        ("POST", "/cluster/nodes/m1-b/pause", '{"force": true} in the body'),
-        ("DELETE", "/cluster/workers/w2", "?force=true in the path"),
-    ],
-)
-def test_a_refusal_that_can_be_forced_says_how_over_http(node: Node, method: str, path: str, force: str) -> None:
-    node.front.refusal = InvalidRequest("w1 is in sync: use --force to choose all the same")
-    answer = node.ask(method, path, "", JSON)
-    assert answer.status == 400
-    assert answer.text.strip() == f"w1 is in sync: use --force (over HTTP: {force}) to choose all the same"
-
-
-@pytest.mark.parametrize(
     ("name", "arguments", "request_"),
     [
         ("peers", {}, ("GET", "/cluster/peers", b"")),
