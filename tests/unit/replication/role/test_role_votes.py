@@ -129,7 +129,10 @@ def test_an_empty_journal_whose_process_voted_in_the_first_election_goes_on_voti
 def test_an_empty_backup_never_stands_by_itself() -> None:
     role = a_role(promised=0, last=(0, 0))
     assert not pass_time(role, 60_000, step_ms=500)
-    assert role.promoted_by_hand(at(60_000)) == "the journal of b1 is empty: promote another process, or use --force (over HTTP: force=true)"
+    assert (
+        role.promoted_by_hand(at(60_000))
+        == "the journal of b1 is empty: promote another process, or use --force (over HTTP: force=true)"
+    )
 
 
 def test_a_master_that_begins_with_nothing_needs_all_of_its_processes() -> None:
